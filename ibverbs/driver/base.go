@@ -1,0 +1,38 @@
+package driver
+
+// BasePD answers every optional call of a PD with a NotSupportedError by the
+// driver. Drivers embed it, so that a verb added later breaks none.
+type BasePD struct{}
+
+// BaseCQ does the same for a CQ.
+type BaseCQ struct{}
+
+// BaseQP does the same for a QP.
+type BaseQP struct{}
+
+func (BasePD) basePD() {}
+func (BaseCQ) baseCQ() {}
+func (BaseQP) baseQP() {}
+
+// RegDMABuf is not supported.
+func (BasePD) RegDMABuf(DMABuf, Access) (MR, error) { return nil, lacks(FeatureDMABuf) }
+
+// CreateSRQ is not supported.
+func (BasePD) CreateSRQ(SRQConfig) (SRQ, error) { return nil, lacks(FeatureSRQ) }
+
+// CreateAH is not supported.
+func (BasePD) CreateAH(AHAttr) (AH, error) { return nil, lacks(FeatureAH) }
+
+// AllocMW is not supported.
+func (BasePD) AllocMW() (MW, error) { return nil, lacks(FeatureMW2) }
+
+// Moderate is not supported.
+func (BaseCQ) Moderate(int, int) error { return lacks(FeatureModerateCQ) }
+
+// Resize is not supported.
+func (BaseCQ) Resize(int) error { return lacks(FeatureResizeCQ) }
+
+// Multicast is not supported.
+func (BaseQP) Multicast(GID, uint16, bool) error { return lacks(FeatureMulticast) }
+
+func lacks(f Feature) error { return &NotSupportedError{Feature: f, By: LacksDriver} }

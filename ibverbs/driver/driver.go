@@ -1,0 +1,132 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/purerdma/purerdma/internal/offheap"
+)
+
+// Span is memory that a device may touch. A driver retains it for a
+// registration and releases it afterwards, so that closing the buffer first
+// unmaps nothing.
+type Span = offheap.Span
+
+// Memory is *mr.Buffer. No other module can make a Span that is not empty, so
+// Go memory cannot be registered.
+type Memory interface{ Span() Span }
+
+// Driver finds devices. Its value holds the world it looks at (kernel, sysfs,
+// netlink, packet link); a test hands in another.
+type Driver interface {
+	Name() string
+	// Devices lists what is there now. A broken entry is left out and joined
+	// into the error beside the list, which is then still valid.
+	Devices() ([]Device, error)
+	// Watch sends after every change of the list until ctx is done, and returns
+	// ctx's error. A send that would block is dropped: one token is enough.
+	Watch(ctx context.Context, changed chan<- struct{}) error
+}
+
+// Device is a device that was found.
+type Device interface {
+	// Info is a snapshot of when it was found.
+	Info() DeviceInfo
+	// Open gives an independent context on each call.
+	Open() (Context, error)
+}
+
+// Context is an open device.
+type Context interface {
+	QueryDevice() (DeviceAttr, error)
+	QueryPort(port int) (PortAttr, error)
+	// GIDs is the used slots of the port's table, by rising index.
+	GIDs(port int) ([]GIDEntry, error)
+	// Probe is nil if f works here, else a *NotSupportedError.
+	Probe(f Feature) error
+	AllocPD() (PD, error)
+	CreateCompChannel() (CompChannel, error)
+	CreateCQ(c CQConfig) (CQ, error)
+	// NextEvent waits for an asynchronous event and acknowledges it. One caller
+	// at a time; Close wakes it with ErrClosed.
+	NextEvent(ctx context.Context) (Event, error)
+	// Close comes when all objects are closed.
+	Close() error
+}
+
+// PD is a protection domain and makes its objects. Drivers embed BasePD.
+type PD interface {
+	// RegMR registers s at the IO virtual address iova, which has the same
+	// offset within a page as s. The driver retains s until the MR is closed.
+	RegMR(s Span, iova uint64, a Access) (MR, error)
+	RegDMABuf(d DMABuf, a Access) (MR, error)
+	CreateQP(c QPConfig) (QP, error)
+	CreateSRQ(c SRQConfig) (SRQ, error)
+	CreateAH(a AHAttr) (AH, error)
+	AllocMW() (MW, error)
+	Close() error
+	basePD()
+}
+
+// CQ is a completion queue. Drivers embed BaseCQ.
+type CQ interface {
+	// Poll fills wcs from the front and never blocks. A queue that lost entries
+	// returns ErrCQOverrun.
+	Poll(wcs []WC) (int, error)
+	// Arm asks for one event on the channel at the next completion, or the next
+	// solicited or failed one. Completions that are there already may give
+	// none.
+	Arm(solicitedOnly bool) error
+	// Depth is how many completions fit, at least what was asked for.
+	Depth() int
+	Resize(depth int) error
+	Moderate(count, periodMicros int) error
+	Close() error
+	baseCQ()
+}
+
+// QP is a queue pair. Drivers embed BaseQP.
+type QP interface {
+	// PostSend writes wrs into the send queue and rings the doorbell once. With
+	// n < len(wrs), wrs[n] was refused with err and wrs[:n] are posted. It is
+	// not called before RTS; in Err requests are accepted and flushed.
+	PostSend(wrs []SendWR) (n int, err error)
+	// PostRecv is the same for the receive queue, from Init on.
+	PostRecv(wrs []RecvWR) (n int, err error)
+	Num() uint32
+	Cap() QPCap
+	Modify(a *QPAttr, mask QPMask) error
+	Query() (QPAttr, error)
+	Multicast(g GID, lid uint16, attach bool) error
+	Close() error
+	baseQP()
+}
+
+// SRQ is a receive queue that several QPs share.
+type SRQ interface {
+	PostRecv(wrs []RecvWR) (n int, err error)
+	SetLimit(n int) error
+	Close() error
+}
+
+// CompChannel delivers completion events.
+type CompChannel interface {
+	// Wait returns the Cookie of a CQ that had an event, acknowledged. One
+	// caller at a time; Close wakes it with ErrClosed.
+	Wait(ctx context.Context) (cookie uint64, err error)
+	Close() error
+}
+
+// MR is a memory registration. Close returns when no access is in progress.
+type MR interface {
+	Keys() (lkey, rkey uint32)
+	Close() error
+}
+
+// MW is a memory window.
+type MW interface {
+	RKey() uint32
+	Close() error
+}
+
+// AH is an address handle.
+type AH interface{ Close() error }

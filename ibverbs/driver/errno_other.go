@@ -1,0 +1,7 @@
+//go:build !linux
+
+package driver
+
+import "syscall"
+
+func errnoName(syscall.Errno) string { return "" }
