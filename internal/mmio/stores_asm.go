@@ -1,0 +1,45 @@
+//go:build amd64 || arm64
+
+package mmio
+
+// ForDevices says whether the fences also order what a device does. A driver of
+// hardware refuses to work where they do not; Soft-RoCE needs no more than
+// LoadAcquire and StoreRelease, which are right everywhere.
+const ForDevices = true
+
+// StoreRelease32 stores v after everything written before. It is MOV on amd64,
+// which needs no fence, and STLR on arm64.
+//
+//go:noescape
+func StoreRelease32(p *uint32, v uint32)
+
+// StoreRelease64 is StoreRelease32 for 64 bits.
+//
+//go:noescape
+func StoreRelease64(p *uint64, v uint64)
+
+// Store32 is exactly one plain store of 32 bits, ordered by nothing, for a
+// doorbell register.
+//
+//go:noescape
+func Store32(p *uint32, v uint32)
+
+// Store64 is exactly one plain store of 64 bits, ordered by nothing, for a
+// doorbell register. It never tears.
+//
+//go:noescape
+func Store64(p *uint64, v uint64)
+
+// StoreFence makes what was stored before it visible to a device before what
+// is stored after it, and drains what sits in write-combining buffers: SFENCE
+// on amd64, DMB OSHST on arm64.
+func StoreFence()
+
+// LoadFence keeps loads after it from being served before the loads ahead of
+// it, where a device wrote what both read: DMB OSHLD on arm64, nothing on amd64,
+// which serves loads in order.
+func LoadFence()
+
+// FullFence orders all loads and stores before it before all after it: MFENCE
+// on amd64, DMB OSH on arm64.
+func FullFence()

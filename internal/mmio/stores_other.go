@@ -1,0 +1,33 @@
+//go:build !amd64 && !arm64
+
+package mmio
+
+import "sync/atomic"
+
+// ForDevices says whether the fences also order what a device does. Here they
+// order processors only.
+const ForDevices = false
+
+// fence is what the fences do an atomic addition on.
+var fence atomic.Uint32
+
+// StoreRelease32 stores v after everything written before.
+func StoreRelease32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
+
+// StoreRelease64 is StoreRelease32 for 64 bits.
+func StoreRelease64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
+// Store32 is one store of 32 bits.
+func Store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
+
+// Store64 is one store of 64 bits. It never tears.
+func Store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
+// StoreFence orders stores among processors.
+func StoreFence() { fence.Add(1) }
+
+// LoadFence orders loads among processors.
+func LoadFence() { fence.Add(1) }
+
+// FullFence orders loads and stores among processors.
+func FullFence() { fence.Add(1) }
