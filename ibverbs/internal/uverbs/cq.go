@@ -1,0 +1,75 @@
+package uverbs
+
+import (
+	"math"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+)
+
+// CQConfig is what CreateCQ makes. Cookie is the user_handle, which comes back
+// in events. A nil Channel means no completion events.
+type CQConfig struct {
+	Depth   int
+	Vector  int
+	Cookie  uint64
+	Channel *CompChannel
+}
+
+// CreateCQ creates a completion queue; depth is how many entries the kernel made
+// room for, never less than asked for. Events about the CQ go to the AsyncEvents
+// that was allocated first.
+func (d *Device) CreateCQ(c CQConfig, u UHW) (h CQHandle, depth int, err error) {
+	if c.Depth < 0 || c.Depth > math.MaxInt32 || c.Vector < 0 || c.Vector >= d.compVectors {
+		return 0, 0, syscall.EINVAL
+	}
+	f, err := d.frame(uapi.ObjectCQ, uapi.MethodCQCreate)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer d.put(f)
+	handle := f.created(uapi.AttrCreateCQHandle)
+	f.in32(uapi.AttrCreateCQCQE, uint32(c.Depth))
+	f.in64(uapi.AttrCreateCQUserHandle, c.Cookie)
+	if c.Channel != nil {
+		f.file(uapi.AttrCreateCQCompChannel, c.Channel.fd)
+	}
+	f.in32(uapi.AttrCreateCQCompVector, uint32(c.Vector))
+	resp := f.out(uapi.AttrCreateCQRespCQE, 4)
+	if d.async != nil {
+		f.file(uapi.AttrCreateCQEventFD, d.async.fd)
+	}
+	drv := f.uhw(u)
+	if err := f.do(d.k, d.fd); err != nil {
+		return 0, 0, lacks(err, FeatureIoctl, sinceIoctl)
+	}
+	n, err := f.newHandle(handle)
+	if err != nil {
+		return 0, 0, err
+	}
+	h = CQHandle(n)
+	if made := f.u32(resp); made < uint32(c.Depth) || made > math.MaxInt32 {
+		_ = d.DestroyCQ(h)
+		return 0, 0, &ResponseError{"CQ depth", uint64(made)}
+	}
+	copy(u.Out, f.bytes(drv))
+	return h, int(f.u32(resp)), nil
+}
+
+// DestroyCQ destroys it, with its events that nobody has read. ErrBusy while a
+// QP uses it.
+func (d *Device) DestroyCQ(h CQHandle) error {
+	return d.destroy(uapi.ObjectCQ, uapi.MethodCQDestroy, uapi.AttrDestroyCQHandle, uint32(h),
+		uapi.AttrDestroyCQResp, sizeOf[uapi.DestroyCQResp]())
+}
+
+// ReqNotifyCQ arms the CQ for one event, at the next completion or the next
+// solicited or failed one. It does not tell of completions that are there
+// already: poll after it.
+func (d *Device) ReqNotifyCQ(h CQHandle, solicitedOnly bool) error {
+	req := uapi.ReqNotifyCQ{CQHandle: uint32(h)}
+	if solicitedOnly {
+		req.SolicitedOnly = 1
+	}
+	return gone(d.write(uapi.CmdReqNotifyCQ, bytesOf(&req), nil, UHW{}))
+}

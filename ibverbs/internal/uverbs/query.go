@@ -1,0 +1,153 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"syscall"
+	"unsafe"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+)
+
+// QueryDevice is the limits of the device. Firmware is not among what this
+// command tells.
+func (d *Device) QueryDevice() (driver.DeviceAttr, error) {
+	var req uapi.ExQueryDevice
+	var resp uapi.ExQueryDeviceResp
+	err := d.write(uapi.CmdQueryDevice|uapi.CmdFlagExtended, bytesOf(&req), bytesOf(&resp), UHW{})
+	if err == syscall.EPROTONOSUPPORT || err == syscall.EOPNOTSUPP {
+		var req uapi.QueryDevice
+		resp = uapi.ExQueryDeviceResp{}
+		err = d.write(uapi.CmdQueryDevice, bytesOf(&req), bytesOf(&resp.Base), UHW{})
+	} else if n := resp.ResponseLength; err == nil && int(n) < sizeOf[uapi.QueryDeviceResp]() {
+		err = &ResponseError{"response length", uint64(n)}
+	}
+	if err != nil {
+		return driver.DeviceAttr{}, gone(err)
+	}
+	r := &resp.Base
+	a := driver.DeviceAttr{
+		NodeGUID:     binary.BigEndian.Uint64(r.NodeGUIDBE[:]),
+		SysGUID:      binary.BigEndian.Uint64(r.SysImageGUIDBE[:]),
+		VendorID:     r.VendorID,
+		VendorPartID: r.VendorPartID,
+		HWVersion:    r.HWVer,
+		MaxMRSize:    r.MaxMRSize,
+		PageSizes:    r.PageSizeCap,
+		CapFlags:     uint64(r.DeviceCapFlags),
+		AtomicCap:    count(r.AtomicCap),
+		CompVectors:  d.compVectors,
+		Ports:        int(r.PhysPortCnt),
+		MaxPKeys:     int(r.MaxPKeys),
+
+		MaxQP:           count(r.MaxQP),
+		MaxQPWR:         count(r.MaxQPWR),
+		MaxSGE:          count(r.MaxSGE),
+		MaxSGERead:      count(r.MaxSGERd),
+		MaxCQ:           count(r.MaxCQ),
+		MaxCQE:          count(r.MaxCQE),
+		MaxMR:           count(r.MaxMR),
+		MaxPD:           count(r.MaxPD),
+		MaxQPRdAtomic:   count(r.MaxQPRdAtom),
+		MaxQPInitRdAtom: count(r.MaxQPInitRdAtom),
+		MaxSRQ:          count(r.MaxSRQ),
+		MaxSRQWR:        count(r.MaxSRQWR),
+		MaxSRQSGE:       count(r.MaxSRQSGE),
+		MaxMW:           count(r.MaxMW),
+		MaxAH:           count(r.MaxAH),
+	}
+	if resp.ResponseLength >= uint32(unsafe.Offsetof(resp.RSSCaps)) {
+		a.CapFlags |= resp.DeviceCapFlagsEx
+	}
+	return a, nil
+}
+
+// count is a limit of the device. Some drivers say "no limit" by a number that
+// is negative as the C int that it is.
+func count(v uint32) int { return int(min(v, 1<<31-1)) }
+
+// QueryPort is the state of a port, from 1.
+func (d *Device) QueryPort(port int) (driver.PortAttr, error) {
+	f, err := d.frame(uapi.ObjectDevice, uapi.MethodQueryPort)
+	if err != nil {
+		return driver.PortAttr{}, err
+	}
+	defer d.put(f)
+	f.constant(uapi.AttrQueryPortPortNum, uint64(port))
+	out := f.out(uapi.AttrQueryPortResp, sizeOf[uapi.QueryPortRespEx]())
+	if err := f.do(d.k, d.fd); err != nil {
+		return driver.PortAttr{}, lacks(err, FeatureIoctl, sinceIoctl)
+	}
+	var resp uapi.QueryPortRespEx
+	copy(bytesOf(&resp), f.bytes(out))
+	r := &resp.Legacy
+	if r.GIDTblLen > maxGIDs {
+		return driver.PortAttr{}, &ResponseError{"GID table length", uint64(r.GIDTblLen)}
+	}
+	a := driver.PortAttr{
+		State:       driver.PortState(r.State),
+		LinkLayer:   driver.LinkLayer(r.LinkLayer),
+		MaxMTU:      driver.MTU(r.MaxMTU),
+		ActiveMTU:   driver.MTU(r.ActiveMTU),
+		LID:         r.LID,
+		SMLID:       r.SMLID,
+		LMC:         r.LMC,
+		GIDTableLen: int(r.GIDTblLen),
+		PKeyLen:     int(r.PKeyTblLen),
+		MaxMsgSize:  r.MaxMsgSz,
+		ActiveWidth: r.ActiveWidth,
+		ActiveSpeed: uint32(r.ActiveSpeed),
+		PhysState:   r.PhysState,
+		CapFlags:    r.PortCapFlags,
+		CapFlags2:   resp.PortCapFlags2,
+	}
+	if resp.ActiveSpeedEx != 0 {
+		a.ActiveSpeed = resp.ActiveSpeedEx
+	}
+	a.SpeedMbps = lanes(a.ActiveWidth) * laneMbps(a.ActiveSpeed)
+	return a, nil
+}
+
+// maxGIDs is far above the GIDs of a port (1024 on Soft-RoCE, 256 on mlx5).
+const maxGIDs = 1 << 16
+
+// lanes decodes enum ib_port_width.
+func lanes(width uint8) int {
+	switch width {
+	case 1:
+		return 1
+	case 2:
+		return 4
+	case 4:
+		return 8
+	case 8:
+		return 12
+	case 16:
+		return 2
+	}
+	return 0
+}
+
+// laneMbps decodes enum ib_port_speed, in the round figures that ports are sold
+// by: 25000 for EDR, not its 25781.25.
+func laneMbps(speed uint32) int {
+	switch speed {
+	case 1: // SDR
+		return 2500
+	case 2: // DDR
+		return 5000
+	case 4, 8: // QDR, FDR10
+		return 10000
+	case 16: // FDR
+		return 14000
+	case 32: // EDR
+		return 25000
+	case 64: // HDR
+		return 50000
+	case 128: // NDR
+		return 100000
+	case 256: // XDR
+		return 200000
+	}
+	return 0
+}
