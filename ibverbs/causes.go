@@ -1,0 +1,18 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// Causes of calls that make no sense. Each wraps what the kernel would say.
+var (
+	errNoPort          = fmt.Errorf("no such port: %w", syscall.EINVAL)
+	errNoMemory        = fmt.Errorf("no memory to register: %w", syscall.EINVAL)
+	errNeedsLocalWrite = fmt.Errorf("RemoteWrite and RemoteAtomic need LocalWrite: %w", syscall.EINVAL)
+	errNoCQ            = fmt.Errorf("a QP needs a CQ for sends and one for receives: %w", syscall.EINVAL)
+	errOtherDevice     = fmt.Errorf("object of another open device: %w", syscall.EINVAL)
+	errDepth           = fmt.Errorf("a CQ needs a depth of at least 1: %w", syscall.EINVAL)
+	errNoEvents        = errors.New("CQ was made without events")
+)

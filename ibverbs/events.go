@@ -1,0 +1,199 @@
+package ibverbs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+)
+
+// Event is an asynchronous event of a device. Object is the *QP or *CQ that it
+// concerns, nil for ports and the device, or if the object is closed by now.
+// Count is how often the same event came since it was last taken.
+type Event struct {
+	Type   EventType
+	Port   int // 0 unless it concerns a port
+	Count  int
+	Object any
+}
+
+// events reads a device's asynchronous events in one goroutine, acts on those
+// that change what the library knows, and hands each to all subscriptions.
+type events struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	mu     sync.Mutex
+	subs   map[*Subscription]struct{}
+	ended  error // set once the goroutine is gone
+}
+
+func (e *events) start(v *device) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel, e.done = cancel, make(chan struct{})
+	e.subs = map[*Subscription]struct{}{}
+	go e.run(ctx, v)
+}
+
+func (e *events) run(ctx context.Context, v *device) {
+	defer close(e.done)
+	for {
+		ev, err := v.d.NextEvent(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {
+				err = driver.ErrClosed
+			} else {
+				slog.Default().Warn("asynchronous events of an RDMA device end", "device", v.info.Name, "err", err)
+			}
+			e.end(wrap("wait for asynchronous event", v.info.Name, "", err))
+			return
+		}
+		object := v.tree.find(ev.Cookie) // cookies count from 1
+		v.react(ev, object)
+		e.deliver(Event{Type: ev.Type, Port: ev.Port, Count: 1, Object: object})
+	}
+}
+
+// react does what the library itself must do about an event.
+func (v *device) react(ev driver.Event, object any) {
+	switch ev.Type {
+	case driver.EventCQErr:
+		if cq, ok := object.(*CQ); ok {
+			cq.overrun()
+		}
+	case driver.EventQPFatal, driver.EventQPReqErr, driver.EventQPAccessErr:
+		if qp, ok := object.(*QP); ok {
+			qp.state.Store(uint32(Err))
+		}
+	case driver.EventGIDChange, driver.EventPortActive, driver.EventPortErr, driver.EventLIDChange, driver.EventClientReregister:
+		v.gids.forget()
+	case driver.EventDeviceFatal:
+		v.gone()
+	}
+}
+
+// gone tells all queues that the device will complete nothing any more.
+func (v *device) gone() {
+	for _, n := range v.tree.list() {
+		switch o := n.object.(type) {
+		case *QP:
+			o.fail(driver.ErrDeviceGone)
+		case *CQ:
+			o.fail(driver.ErrDeviceGone)
+		}
+	}
+}
+
+func (e *events) deliver(ev Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s := range e.subs {
+		s.add(ev)
+	}
+}
+
+func (e *events) end(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = err
+	for s := range e.subs {
+		s.finish(err)
+	}
+	clear(e.subs)
+}
+
+// stop ends the goroutine and waits for it.
+func (e *events) stop() {
+	e.cancel()
+	<-e.done
+}
+
+func (e *events) subscribe() *Subscription {
+	s := &Subscription{e: e, ready: make(chan struct{}, 1)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended != nil {
+		s.finish(e.ended)
+	} else {
+		e.subs[s] = struct{}{}
+	}
+	return s
+}
+
+// Subscription gets each asynchronous event of a device once, from when it was
+// made. A slow reader loses none: equal events merge and are counted.
+type Subscription struct {
+	e     *events
+	mu    sync.Mutex
+	queue []Event
+	err   error // why no more will come
+	ready chan struct{}
+}
+
+func (s *Subscription) add(ev Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.queue {
+		if q := &s.queue[i]; q.Type == ev.Type && q.Port == ev.Port && q.Object == ev.Object {
+			q.Count++
+			return
+		}
+	}
+	s.queue = append(s.queue, ev)
+	s.wake()
+}
+
+func (s *Subscription) finish(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.wake()
+}
+
+func (s *Subscription) wake() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits for the next event, until ctx is done. After the last one it
+// returns ErrClosed when the subscription or the device was closed. Several
+// goroutines may wait; each event goes to one of them.
+func (s *Subscription) Next(ctx context.Context) (Event, error) {
+	for {
+		s.mu.Lock()
+		if len(s.queue) > 0 {
+			ev := s.queue[0]
+			s.queue = append(s.queue[:0], s.queue[1:]...)
+			if len(s.queue) > 0 || s.err != nil {
+				s.wake()
+			}
+			s.mu.Unlock()
+			return ev, nil
+		}
+		if err := s.err; err != nil {
+			s.wake()
+			s.mu.Unlock()
+			return Event{}, err
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			return Event{}, ctx.Err()
+		}
+	}
+}
+
+// Close ends the subscription; Next returns what has come and then ErrClosed.
+func (s *Subscription) Close() error {
+	s.e.mu.Lock()
+	delete(s.e.subs, s)
+	s.e.mu.Unlock()
+	s.finish(driver.ErrClosed)
+	return nil
+}

@@ -1,0 +1,275 @@
+package ibverbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+)
+
+// QPConfig is what CreateQP makes. The zero Type is RC. Cap is what is asked
+// for; QP.Cap says what was made, never less.
+type QPConfig struct {
+	Type           QPType
+	SendCQ, RecvCQ *CQ
+	Cap            QPCap
+	SignalAll      bool // every request is signaled
+}
+
+// QP is a queue pair.
+type QP struct {
+	send, recv queue
+	state      atomic.Uint32
+	d          driver.QP
+	num        uint32
+	cap        QPCap
+	typ        QPType
+	dev        *device
+	n          *node
+	cqs        [2]*CQ
+	ctl        sync.Mutex // one control call at a time
+	closed     bool       // under ctl
+	peer       atomic.Pointer[string]
+}
+
+// queue is one of the two rings of a QP.
+type queue struct {
+	sync.Mutex
+	fault error  // why it takes no more: closed, overrun, device gone
+	full  *Error // built once: a full queue is an everyday answer
+}
+
+// CreateQP makes a queue pair in Reset. Package qp brings it to RTS.
+func (p *PD) CreateQP(c QPConfig) (*QP, error) {
+	const op = "create QP"
+	v := p.dev
+	if c.Type == 0 {
+		c.Type = RC
+	}
+	if c.SendCQ == nil || c.RecvCQ == nil {
+		return nil, &Error{Op: op, Device: v.info.Name, Err: errNoCQ}
+	}
+	if c.SendCQ.dev != v || c.RecvCQ.dev != v {
+		return nil, &Error{Op: op, Device: v.info.Name, Err: errOtherDevice, Hint: "make the CQs from the device of the PD"}
+	}
+	q := &QP{dev: v, typ: c.Type, cqs: [2]*CQ{c.SendCQ, c.RecvCQ}}
+	parents := []*node{p.n, c.SendCQ.n, c.RecvCQ.n}
+	err := v.create(op, rankQP, c.Type.String()+" QP", parents, func(n *node) (string, func() error, error) {
+		d, err := p.d.CreateQP(driver.QPConfig{Type: c.Type, SendCQ: c.SendCQ.d, RecvCQ: c.RecvCQ.d, Cap: c.Cap,
+			SignalAll: c.SignalAll, Cookie: n.id})
+		if err != nil {
+			return "", nil, err
+		}
+		q.d, q.n, q.num, q.cap = d, n, d.Num(), d.Cap()
+		name := fmt.Sprintf("QP %#x", q.num)
+		q.send.full = &Error{Op: "post send", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}
+		q.recv.full = &Error{Op: "post receive", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}
+		q.enter()
+		return name, q.destroy, nil
+	}, q)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// enter makes the QP known to its CQs, by its number.
+func (q *QP) enter() {
+	for _, c := range q.cqs {
+		c.mu.Lock()
+		c.qps[q.num] = q
+		c.mu.Unlock()
+	}
+}
+
+// PostSend puts wrs into the send queue and rings the doorbell once. With
+// n < len(wrs), wrs[:n] are posted, wrs[n] was refused with err, and the rest
+// was not looked at. It waits for no peer and allocates nothing, also for
+// literals with literal SGLs. Before RTS it refuses and touches nothing; in Err
+// requests are accepted and flushed.
+func (q *QP) PostSend(wrs ...SendWR) (n int, err error) {
+	q.send.Lock()
+	if q.send.fault != nil || q.state.Load() < uint32(RTS) {
+		err = q.refused("post send", &q.send, driver.ErrBadState)
+	} else if n, err = q.d.PostSend(hide(wrs)); err != nil {
+		err = q.refused("post send", &q.send, err)
+	}
+	q.send.Unlock()
+	return n, err
+}
+
+// PostRecv is the same for the receive queue, from Init on.
+func (q *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
+	q.recv.Lock()
+	if q.recv.fault != nil || q.state.Load() < uint32(Init) {
+		err = q.refused("post receive", &q.recv, driver.ErrBadState)
+	} else if n, err = q.d.PostRecv(hide(wrs)); err != nil {
+		err = q.refused("post receive", &q.recv, err)
+	}
+	q.recv.Unlock()
+	return n, err
+}
+
+// refused is the error of a post, called under the lock of w.
+func (q *QP) refused(op string, w *queue, err error) error {
+	switch {
+	case w.fault != nil:
+		return w.fault
+	case err == driver.ErrQueueFull:
+		return w.full
+	case err == driver.ErrBadState:
+		err = fmt.Errorf("QP is in %v: %w", q.State(), driver.ErrBadState)
+	}
+	e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
+	e.Peer = q.Peer()
+	return e
+}
+
+// Num is the QP number, 24 bits.
+func (q *QP) Num() uint32 { return q.num }
+
+// Cap is the sizes that were made.
+func (q *QP) Cap() QPCap { return q.cap }
+
+// Type is the transport.
+func (q *QP) Type() QPType { return q.typ }
+
+// State is the state last set, or told by an event or by a failed completion
+// that was passed to CQ.Err. Query asks the device.
+func (q *QP) State() QPState { return QPState(q.state.Load()) }
+
+// Peer names the QP at the other end for errors: its number and GID or LID, ""
+// before RTR.
+func (q *QP) Peer() string {
+	if s := q.peer.Load(); s != nil {
+		return *s
+	}
+	return ""
+}
+
+// Query asks the device for the attributes as they are now.
+func (q *QP) Query() (a QPAttr, err error) {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.closed {
+		return a, wrap("query QP", q.dev.info.Name, q.n.name, driver.ErrClosed)
+	}
+	a, err = q.d.Query()
+	if err == nil {
+		q.state.Store(uint32(a.State))
+	}
+	return a, wrap("query QP", q.dev.info.Name, q.n.name, err)
+}
+
+// Modify sets the attributes of a that mask names. The change to RTR may sit in
+// the kernel for about a second while it resolves the peer's address. A change
+// to Reset empties both queues and takes the QP's completions out of its CQs.
+func (q *QP) Modify(a *QPAttr, mask QPMask) error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	op := "modify QP"
+	if mask&QPStateMask != 0 {
+		op = "modify QP to " + a.State.String()
+	}
+	if q.closed {
+		return wrap(op, q.dev.info.Name, q.n.name, driver.ErrClosed)
+	}
+	reset := mask&QPStateMask != 0 && a.State == Reset
+	if reset {
+		defer q.lockAll()()
+	}
+	if err := q.d.Modify(a, mask); err != nil {
+		e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
+		if mask&QPAV != 0 && e.Peer == "" {
+			e.Peer = peerName(a)
+		}
+		return e
+	}
+	if mask&QPAV != 0 {
+		name := peerName(a)
+		q.peer.Store(&name)
+	}
+	if mask&QPStateMask != 0 {
+		q.state.Store(uint32(a.State))
+	}
+	return nil
+}
+
+func peerName(a *QPAttr) string {
+	if a.AH.IsGlobal {
+		return fmt.Sprintf("QP %#x at %v", a.DestQPN, a.AH.DGID.Addr())
+	}
+	return fmt.Sprintf("QP %#x at LID %d", a.DestQPN, a.AH.DLID)
+}
+
+// lockAll takes the locks of both queues and of both CQs, and returns what
+// gives them back.
+func (q *QP) lockAll() (unlock func()) {
+	a, b := q.cqs[0], q.cqs[1]
+	if a.n.id > b.n.id {
+		a, b = b, a
+	}
+	q.send.Lock()
+	q.recv.Lock()
+	a.mu.Lock()
+	if b != a {
+		b.mu.Lock()
+	}
+	return func() {
+		if b != a {
+			b.mu.Unlock()
+		}
+		a.mu.Unlock()
+		q.recv.Unlock()
+		q.send.Unlock()
+	}
+}
+
+// fail makes both queues refuse with err and moves the QP to Err, so that what
+// is posted comes back flushed.
+func (q *QP) fail(err error) {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	if q.closed {
+		return
+	}
+	if !errors.Is(err, driver.ErrDeviceGone) {
+		_ = q.d.Modify(&QPAttr{State: Err}, QPStateMask) // a QP that cannot be moved is reported by err all the same
+	}
+	q.state.Store(uint32(Err))
+	for _, w := range [...]struct {
+		*queue
+		op string
+	}{{&q.send, "post send"}, {&q.recv, "post receive"}} {
+		e := wrap(w.op, q.dev.info.Name, q.n.name, err).(*Error)
+		e.Peer = q.Peer()
+		w.Lock()
+		if w.fault == nil {
+			w.fault = e
+		}
+		w.Unlock()
+	}
+}
+
+func (q *QP) destroy() error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	defer q.lockAll()()
+	err := q.d.Close()
+	if errors.Is(err, driver.ErrBusy) {
+		return err
+	}
+	q.closed = true
+	closed := wrap("use", q.dev.info.Name, q.n.name, driver.ErrClosed)
+	q.send.fault, q.recv.fault = closed, closed
+	for _, c := range q.cqs {
+		delete(c.qps, q.num)
+	}
+	return err
+}
+
+// Close destroys the QP in any state. What was posted and not polled has no
+// completion any more.
+func (q *QP) Close() error { return q.dev.closeNode("close QP", q.n) }
