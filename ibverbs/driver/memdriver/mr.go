@@ -1,0 +1,105 @@
+package memdriver
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/offheap"
+)
+
+type pd struct {
+	driver.BasePD
+	ctx   *memContext
+	users int
+}
+
+// mr maps the addresses from iova on to the bytes of the span.
+type mr struct {
+	pd         *pd
+	span       driver.Span
+	iova       uint64
+	access     driver.Access
+	lkey, rkey uint32
+}
+
+const (
+	knownAccess = driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic | driver.MWBind |
+		driver.HugeTLB | driver.RelaxedOrdering
+	remoteChange = driver.RemoteWrite | driver.RemoteAtomic
+)
+
+func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
+	dev := p.ctx.dev
+	dev.d.mu.Lock()
+	defer dev.d.mu.Unlock()
+	if err := dev.control(OpRegMR); err != nil {
+		return nil, err
+	}
+	if a&driver.OnDemand != 0 {
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureOnDemand, By: driver.LacksDevice, Err: syscall.EOPNOTSUPP}
+	}
+	n := uint64(s.Len())
+	inPage := uint64(os.Getpagesize() - 1)
+	switch {
+	case n == 0, n > dev.attr.MaxMRSize, iova+n < iova,
+		s.Kind() == offheap.Ring,
+		(iova^s.Addr())&inPage != 0,
+		a&^knownAccess != 0,
+		a&remoteChange != 0 && a&driver.LocalWrite == 0:
+		return nil, syscall.EINVAL
+	case len(dev.lkeys) >= dev.attr.MaxMR:
+		return nil, syscall.ENOMEM
+	}
+	if err := s.Retain(); err != nil {
+		return nil, err
+	}
+	m := &mr{pd: p, span: s, iova: iova, access: a, lkey: dev.lastKey + 1, rkey: dev.lastKey + 2}
+	dev.lastKey += 2
+	dev.lkeys[m.lkey], dev.rkeys[m.rkey] = m, m
+	p.users++
+	return m, nil
+}
+
+func (p *pd) Close() error {
+	p.ctx.dev.d.mu.Lock()
+	defer p.ctx.dev.d.mu.Unlock()
+	if p.users > 0 {
+		return driver.ErrBusy
+	}
+	if err := p.ctx.dev.faults.next(OpClose); err != nil {
+		return err
+	}
+	p.ctx.dev.pds--
+	p.ctx.users--
+	return nil
+}
+
+func (m *mr) Keys() (lkey, rkey uint32) { return m.lkey, m.rkey }
+
+// Close needs no wait: accesses hold the lock of the fabric.
+func (m *mr) Close() error {
+	dev := m.pd.ctx.dev
+	dev.d.mu.Lock()
+	defer dev.d.mu.Unlock()
+	if err := dev.faults.next(OpClose); err != nil {
+		return err
+	}
+	delete(dev.lkeys, m.lkey)
+	delete(dev.rkeys, m.rkey)
+	m.pd.users--
+	return m.span.Release()
+}
+
+// bytes is n bytes from addr on, or false if the MR is nil, belongs to another
+// PD, lacks one of the rights or does not cover the range.
+func (m *mr) bytes(p *pd, addr uint64, n uint32, need driver.Access) ([]byte, bool) {
+	if m == nil || m.pd != p || m.access&need != need || addr < m.iova {
+		return nil, false
+	}
+	off, size := addr-m.iova, uint64(m.span.Len())
+	if off > size || uint64(n) > size-off {
+		return nil, false
+	}
+	return m.span.Bytes()[off : off+uint64(n)], true
+}
