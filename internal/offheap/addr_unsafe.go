@@ -19,5 +19,17 @@ func Adopt(p unsafe.Pointer, n int, release func() error) (Span, error) {
 	if release == nil {
 		release = func() error { return nil }
 	}
-	return newSpan(unsafe.Slice((*byte)(p), n), n, Adopted, release), nil
+	return newSpan(unsafe.Slice((*byte)(p), n), n, 0, Adopted, release), nil
+}
+
+// pages is the offset in the mapping of the first page that s touches, and how
+// many bytes the pages of s have.
+func (s Span) pages() (first, n int) {
+	off := int(uintptr(unsafe.Pointer(unsafe.SliceData(s.b))) - uintptr(unsafe.Pointer(unsafe.SliceData(s.m.all))))
+	page := s.m.page
+	if page == 0 {
+		return off, len(s.b)
+	}
+	first = off / page * page
+	return first, min((off+len(s.b)-first+page-1)/page*page, len(s.m.all)-first)
 }

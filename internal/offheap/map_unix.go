@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-
 // Map maps size zeroed bytes, private to this process. Pages are made when
 // first touched or registered.
 func Map(size int, o Options) (Span, error) {
@@ -35,25 +34,51 @@ func Map(size int, o Options) (Span, error) {
 	if o.HugePage == 0 {
 		adviseHuge(b)
 	}
-	return newSpan(b, size, Anonymous, func() error { return unix.Munmap(b) }), nil
+	return newSpan(b, size, page, Anonymous, func() error { return unix.Munmap(b) }), nil
 }
 
 // MapFile maps size bytes of a file from off on, shared. off is a multiple of
-// the page size. fd may be closed afterwards.
-func MapFile(fd int, off int64, size int) (Span, error) { return mapShared(fd, off, size, File) }
-
-// MapRing maps a queue that a kernel driver offers at off.
-func MapRing(fd int, off int64, size int) (Span, error) { return mapShared(fd, off, size, Ring) }
-
-func mapShared(fd int, off int64, size int, kind Kind) (Span, error) {
+// the file's page size. fd may be closed afterwards. A file that is shorter is
+// refused: touching what lies past its end would kill the process.
+func MapFile(fd int, off int64, size int) (Span, error) {
 	if size <= 0 {
 		return Span{}, errEmpty
 	}
-	b, err := unix.Mmap(fd, off, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return Span{}, fmt.Errorf("mmap of %d bytes of a file at %d: %w", size, off, err)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Span{}, fmt.Errorf("fstat of the file to map: %w", err)
 	}
-	return newSpan(b, size, kind, func() error { return unix.Munmap(b) }), nil
+	if regular := st.Mode&unix.S_IFMT == unix.S_IFREG; off < 0 || regular && int64(size) > st.Size-off {
+		return Span{}, fmt.Errorf("%d bytes from %d on are more than the file has, which is %d bytes long: %w", size, off, st.Size, unix.EINVAL)
+	}
+	page := filePage(fd)
+	if off%int64(page) != 0 {
+		return Span{}, fmt.Errorf("offset %d in the file is not a multiple of its page size, %d: %w", off, page, unix.EINVAL)
+	}
+	all := size
+	if page != unix.Getpagesize() { // the kernel unmaps whole huge pages only
+		var err error
+		if all, err = roundUp(size, page); err != nil {
+			return Span{}, err
+		}
+	}
+	return mapShared(fd, off, all, size, page, File)
+}
+
+// MapRing maps a queue that a kernel driver offers at off.
+func MapRing(fd int, off int64, size int) (Span, error) {
+	if size <= 0 {
+		return Span{}, errEmpty
+	}
+	return mapShared(fd, off, size, size, unix.Getpagesize(), Ring)
+}
+
+func mapShared(fd int, off int64, all, size, page int, kind Kind) (Span, error) {
+	b, err := unix.Mmap(fd, off, all, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return Span{}, fmt.Errorf("mmap of %d bytes of a file at %d: %w", all, off, err)
+	}
+	return newSpan(b, size, page, kind, func() error { return unix.Munmap(b) }), nil
 }
 
 func roundUp(n, to int) (int, error) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync/atomic"
+	"syscall"
 )
 
 // Span is a range of one mapping. The zero Span is empty. A copy of a Span is
@@ -26,6 +27,7 @@ type mapping struct {
 	refs    atomic.Int64
 	all     []byte
 	release func() error
+	page    int
 	kind    Kind
 }
 
@@ -49,12 +51,13 @@ type Options struct {
 
 var (
 	errReleased = fmt.Errorf("memory is unmapped: %w", fs.ErrClosed)
-	errEmpty    = errors.New("memory of no bytes")
+	errEmpty    = fmt.Errorf("memory needs a size of at least 1 byte: %w", syscall.EINVAL)
+	errNoMemory = errors.New("memory is empty")
 )
 
 // newSpan takes over all, of which size bytes are the Span, with one reference.
-func newSpan(all []byte, size int, kind Kind, release func() error) Span {
-	m := &mapping{all: all, release: release, kind: kind}
+func newSpan(all []byte, size, page int, kind Kind, release func() error) Span {
+	m := &mapping{all: all, release: release, page: page, kind: kind}
 	m.refs.Store(1)
 	return Span{b: all[:size:size], m: m}
 }
@@ -65,6 +68,15 @@ func (s Span) Bytes() []byte { return s.b[:len(s.b):len(s.b)] }
 
 // Len is the size in bytes.
 func (s Span) Len() int { return len(s.b) }
+
+// PageSize is the size in bytes of the pages that were asked for, 0 where
+// somebody else mapped them.
+func (s Span) PageSize() int {
+	if s.m == nil {
+		return 0
+	}
+	return s.m.page
+}
 
 // Kind is where the memory comes from.
 func (s Span) Kind() Kind {
@@ -85,7 +97,7 @@ func (s Span) Slice(off, n int) (Span, error) {
 // Retain adds a reference. It fails after the last Release.
 func (s Span) Retain() error {
 	if s.m == nil {
-		return errors.New("memory is empty")
+		return errNoMemory
 	}
 	for {
 		n := s.m.refs.Load()
