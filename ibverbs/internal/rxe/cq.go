@@ -1,0 +1,101 @@
+package rxe
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
+	"github.com/purerdma/purerdma/internal/offheap"
+)
+
+// CQ is a completion queue. It implements driver.CQ.
+type CQ struct {
+	driver.BaseCQ
+	q       compQueue
+	overrun atomic.Bool // by NextEvent
+	dev     *Context
+	h       uverbs.CQHandle
+	cookie  uint64
+}
+
+// CreateCQ implements driver.Context.
+func (c *Context) CreateCQ(config driver.CQConfig) (driver.CQ, error) {
+	u := uverbs.CQConfig{Depth: config.Depth, Vector: config.Vector, Cookie: config.Cookie}
+	if config.Channel != nil {
+		ch, ok := config.Channel.(*uverbs.CompChannel)
+		if !ok {
+			return nil, errOtherChannel
+		}
+		u.Channel = ch
+	}
+	var resp [16]byte // struct rxe_create_cq_resp
+	h, depth, err := c.Dev.CreateCQ(u, uverbs.UHW{Out: resp[:]})
+	if err != nil {
+		if err == syscall.EINVAL {
+			err = overLimit(err, limit{"the depth", config.Depth, c.attr.MaxCQE}, limit{"the completion vector", config.Vector, c.attr.CompVectors - 1})
+		}
+		return nil, err
+	}
+	r, err := c.mapRing(resp[:], cqeSize, depth)
+	if err != nil {
+		return nil, errors.Join(err, c.Dev.DestroyCQ(h))
+	}
+	cq := &CQ{q: compQueue{ring: r}, dev: c, h: h, cookie: config.Cookie}
+	c.mu.Lock()
+	c.cqs[cq] = struct{}{}
+	c.mu.Unlock()
+	return cq, nil
+}
+
+// mapRing maps the ring of a struct mminfo. It holds n elements of size bytes
+// or more.
+func (c *Context) mapRing(mminfo []byte, size, n int) (ring, error) {
+	mem, err := c.Dev.MapRing(binary.NativeEndian.Uint64(mminfo), binary.NativeEndian.Uint32(mminfo[8:]))
+	if err != nil {
+		return ring{}, err
+	}
+	return newRingOf(mem, size, n)
+}
+
+func newRingOf(mem offheap.Span, size, n int) (ring, error) {
+	r, err := newRing(mem, size)
+	if err == nil && r.usable() < n {
+		err = errors.Join(&uverbs.ResponseError{What: "ring index mask", Value: uint64(r.mask)}, r.release())
+	}
+	return r, err
+}
+
+// Poll implements driver.CQ. What is in an overrun queue is delivered before
+// ErrCQOverrun. When a completion failed, its QP is moved to ERR once more, for
+// receives that were posted since the kernel did.
+func (c *CQ) Poll(wcs []driver.WC) (int, error) {
+	n, failed := c.q.poll(wcs)
+	if failed {
+		c.dev.failed(wcs[:n])
+	}
+	if n == 0 && c.overrun.Load() {
+		return 0, driver.ErrCQOverrun
+	}
+	return n, nil
+}
+
+// Arm implements driver.CQ. Completions that are there already give no event.
+func (c *CQ) Arm(solicitedOnly bool) error { return c.dev.Dev.ReqNotifyCQ(c.h, solicitedOnly) }
+
+// Depth implements driver.CQ.
+func (c *CQ) Depth() int { return c.q.usable() }
+
+// Close implements driver.CQ.
+func (c *CQ) Close() error {
+	err := c.dev.Dev.DestroyCQ(c.h)
+	if !destroyed(err) {
+		return err
+	}
+	c.dev.mu.Lock()
+	delete(c.dev.cqs, c)
+	c.dev.mu.Unlock()
+	return errors.Join(err, c.q.release())
+}

@@ -1,0 +1,299 @@
+package rxe
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
+)
+
+// bell is the doorbell of a send queue: the kernel works on what was posted.
+type bell interface{ Ring() error }
+
+// QP is a queue pair. It implements driver.QP.
+type QP struct {
+	driver.BaseQP
+	sq    sendQueue
+	bell  bell
+	state atomic.Uint32 // driver.QPState, as far as it is known
+	rq    recvQueue
+
+	dev            *Context
+	db             *uverbs.Doorbell
+	h              uverbs.QPHandle
+	num            uint32
+	cap            driver.QPCap
+	sendCQ, recvCQ *CQ
+}
+
+// maxInline is the most inline data of a request (RXE_MAX_INLINE_DATA), which
+// the kernel tells nowhere.
+const maxInline = 512
+
+// CreateQP implements driver.PD. Types other than RC are not supported yet.
+func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
+	switch {
+	case c.Type == driver.UC:
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureUC, By: driver.LacksDriver}
+	case c.Type == driver.UD:
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureUD, By: driver.LacksDriver}
+	case c.Type != driver.RC:
+		return nil, hint(syscall.EINVAL, "there is no queue pair of type %v", c.Type)
+	case c.SRQ != nil:
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureSRQ, By: driver.LacksDriver}
+	}
+	send, ok1 := c.SendCQ.(*CQ)
+	recv, ok2 := c.RecvCQ.(*CQ)
+	if !ok1 || !ok2 || send.dev != p.dev || recv.dev != p.dev {
+		return nil, errOtherCQ
+	}
+	var resp [32]byte // struct rxe_create_qp_resp
+	made, err := p.dev.Dev.CreateQP(uverbs.QPConfig{PD: p.h, SendCQ: send.h, RecvCQ: recv.h, Type: c.Type, Cap: c.Cap,
+		SignalAll: c.SignalAll, Cookie: c.Cookie}, uverbs.UHW{Out: resp[:]})
+	if err != nil {
+		if err == syscall.EINVAL {
+			a := &p.dev.attr
+			err = overLimit(err,
+				limit{"the number of send requests", c.Cap.SendWR, a.MaxQPWR},
+				limit{"the number of receives", c.Cap.RecvWR, a.MaxQPWR},
+				limit{"the number of gather entries", c.Cap.SendSGE, a.MaxSGE},
+				limit{"the number of scatter entries", c.Cap.RecvSGE, a.MaxSGE},
+				limit{"the size of inline data", c.Cap.Inline, maxInline})
+		}
+		return nil, err
+	}
+	q := &QP{dev: p.dev, h: made.Handle, num: made.Num, cap: made.Cap, sendCQ: send, recvCQ: recv}
+	if err := q.start(resp[:16], resp[16:]); err != nil {
+		return nil, errors.Join(err, p.dev.Dev.DestroyQP(q.h), q.free())
+	}
+	p.dev.mu.Lock()
+	p.dev.qps[q.num] = q
+	p.dev.mu.Unlock()
+	return q, nil
+}
+
+// start maps the queues. What the kernel says that it made is the limit of a
+// queue, though its ring may have room for more: who made a CQ for that many
+// completions must not overrun it by posting until the queue is full.
+func (q *QP) start(rq, sq []byte) (err error) {
+	c := &q.cap
+	q.rq = recvQueue{limit: c.RecvWR, sge: c.RecvSGE}
+	if q.rq.ring, err = q.dev.mapRing(rq, recvWQESize+c.RecvSGE*sgeSize, c.RecvWR); err != nil {
+		return err
+	}
+	q.sq = sendQueue{limit: c.SendWR, sge: c.SendSGE, inline: c.Inline}
+	if q.sq.ring, err = q.dev.mapRing(sq, sendWQESize+max(c.SendSGE*sgeSize, c.Inline), c.SendWR); err != nil {
+		return err
+	}
+	q.rq.restart()
+	q.sq.restart()
+	q.db, err = q.dev.Dev.NewDoorbell(q.h)
+	q.bell = q.db
+	return err
+}
+
+// PostSend implements driver.QP. If the doorbell fails, the queue pair goes to
+// ERR and n of wrs complete as flushed; only if even that fails are they taken
+// back.
+func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
+	if driver.QPState(q.state.Load()) < driver.RTS {
+		return 0, driver.ErrBadState
+	}
+	n, err = q.sq.write(wrs)
+	if n == 0 {
+		return 0, err
+	}
+	q.sq.publish()
+	if failed := q.bell.Ring(); failed != nil {
+		return q.notRung(n, failed)
+	}
+	return n, err
+}
+
+func (q *QP) notRung(n int, err error) (int, error) {
+	if q.flush() != nil {
+		q.sq.retract(n)
+		return 0, err
+	}
+	q.state.Store(uint32(driver.Err))
+	return n, hint(err, "the doorbell failed; the queue pair was moved to ERR, where its requests complete as flushed")
+}
+
+// PostRecv implements driver.QP. It makes no system call unless the queue pair
+// is in ERR.
+func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
+	if driver.QPState(q.state.Load()) < driver.Init {
+		return 0, driver.ErrBadState
+	}
+	n, err = q.rq.write(wrs)
+	if n == 0 {
+		return 0, err
+	}
+	q.rq.publish()
+	if driver.QPState(q.state.Load()) == driver.Err {
+		if failed := q.flush(); failed != nil {
+			return n, failed
+		}
+	}
+	return n, err
+}
+
+// flush moves the queue pair to ERR, in which the kernel completes what is in
+// its queues. It can be done again and again.
+func (q *QP) flush() error {
+	return q.dev.Dev.ModifyQP(q.h, &driver.QPAttr{State: driver.Err}, driver.QPStateMask)
+}
+
+// failed notes that the kernel moved the queue pair to ERR, and flushes what was
+// posted since. The store comes before the flush, as in PostRecv the publishing
+// comes before the load.
+func (q *QP) failed() {
+	if driver.QPState(q.state.Swap(uint32(driver.Err))) != driver.Err {
+		_ = q.flush() // it fails only with the device, which says so elsewhere
+	}
+}
+
+// Num implements driver.QP.
+func (q *QP) Num() uint32 { return q.num }
+
+// Cap implements driver.QP.
+func (q *QP) Cap() driver.QPCap { return q.cap }
+
+// Modify implements driver.QP.
+func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
+	if err := q.checkAttr(a, mask); err != nil {
+		return err
+	}
+	before := q.state.Load()
+	if err := q.dev.Dev.ModifyQP(q.h, a, mask); err != nil {
+		return explainModify(err, a, mask)
+	}
+	if mask&driver.QPStateMask == 0 {
+		return nil
+	}
+	switch a.State {
+	case driver.Reset:
+		q.state.Store(uint32(driver.Reset))
+		q.dropCompletions()
+		q.sq.restart()
+		q.rq.restart()
+	case driver.Err:
+		q.state.Store(uint32(driver.Err))
+	default:
+		q.state.CompareAndSwap(before, uint32(a.State)) // a failure noted meanwhile stays
+	}
+	return nil
+}
+
+// checkAttr refuses what the kernel would take and then not do.
+func (q *QP) checkAttr(a *driver.QPAttr, mask driver.QPMask) error {
+	const max24 = 1<<24 - 1
+	for _, f := range [...]struct {
+		bit driver.QPMask
+		limit
+	}{
+		{driver.QPRQPSN, limit{"the receive PSN", int(a.RQPSN), max24}},
+		{driver.QPSQPSN, limit{"the send PSN", int(a.SQPSN), max24}},
+		{driver.QPDestQPN, limit{"the peer's QP number", int(a.DestQPN), max24}},
+		{driver.QPTimeout, limit{"the timeout code", int(a.Timeout), 31}},
+		{driver.QPRetryCnt, limit{"the retry count", int(a.RetryCnt), 7}},
+		{driver.QPRNRRetry, limit{"the RNR retry count", int(a.RNRRetry), 7}},
+		{driver.QPMinRNRTimer, limit{"the RNR timer code", int(a.MinRNRTimer), 31}},
+		{driver.QPMaxQPRdAtomic, limit{"the number of reads and atomics to start", int(a.MaxRdAtomic), q.dev.attr.MaxQPInitRdAtom}},
+		{driver.QPMaxDestRdAtomic, limit{"the number of reads and atomics to take", int(a.MaxDestRdAtomic), q.dev.attr.MaxQPRdAtomic}},
+		{driver.QPAV, limit{"the flow label", int(a.AH.FlowLabel), 1<<20 - 1}},
+	} {
+		if mask&f.bit != 0 && f.asked > f.max {
+			return overLimit(syscall.EINVAL, f.limit)
+		}
+	}
+	if mask&driver.QPAV != 0 && !a.AH.IsGlobal {
+		return errNotGlobal
+	}
+	if mask&driver.QPPathMTU != 0 {
+		return q.checkMTU(a, mask)
+	}
+	return nil
+}
+
+// checkMTU holds the path MTU against the port's.
+func (q *QP) checkMTU(a *driver.QPAttr, mask driver.QPMask) error {
+	if !a.PathMTU.Valid() {
+		return hint(syscall.EINVAL, "the path MTU is none of the five of the IBTA")
+	}
+	port := 1
+	if mask&driver.QPAV != 0 {
+		port = a.AH.Port
+	}
+	p, err := q.dev.Dev.QueryPort(port)
+	if err != nil {
+		return fmt.Errorf("active MTU of port %d: %w", port, err)
+	}
+	if a.PathMTU > p.ActiveMTU {
+		return hint(errPathMTU, "the path MTU is %v, port %d has %v, which follows the MTU of its net device: use the smaller of both ends", a.PathMTU, port, p.ActiveMTU)
+	}
+	return nil
+}
+
+// explainModify adds to errnos that people run into what they mean here.
+func explainModify(err error, a *driver.QPAttr, mask driver.QPMask) error {
+	if mask&driver.QPAV == 0 {
+		return err
+	}
+	switch err {
+	case syscall.ETIMEDOUT:
+		return hint(err, "no answer to address resolution (ARP, neighbour discovery) of %v from GID index %d: the host is down, not on this link, or routed through another device", a.AH.DGID.Addr(), a.AH.SGIDIndex)
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
+		return hint(err, "no route to %v from GID index %d", a.AH.DGID.Addr(), a.AH.SGIDIndex)
+	case syscall.ENODATA:
+		return hint(err, "GID index %d is empty", a.AH.SGIDIndex)
+	}
+	return err
+}
+
+// Query implements driver.QP. If the kernel has moved the queue pair to ERR, what
+// was posted since is flushed.
+func (q *QP) Query() (driver.QPAttr, error) {
+	const all = driver.QPDestQPN<<1 - 1
+	a, err := q.dev.Dev.QueryQP(q.h, all)
+	if err != nil {
+		return a, err
+	}
+	a.Cap = q.cap
+	if a.State == driver.Err {
+		q.failed()
+	}
+	return a, nil
+}
+
+// dropCompletions takes the queue pair's completions out of its CQs.
+func (q *QP) dropCompletions() {
+	q.sendCQ.q.drop(q.num)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.q.drop(q.num)
+	}
+}
+
+// Close implements driver.QP.
+func (q *QP) Close() error {
+	err := q.dev.Dev.DestroyQP(q.h)
+	if !destroyed(err) {
+		return err
+	}
+	q.dev.mu.Lock()
+	delete(q.dev.qps, q.num)
+	q.dev.mu.Unlock()
+	q.dropCompletions()
+	return errors.Join(err, q.free())
+}
+
+// free gives back what belongs to the process.
+func (q *QP) free() error {
+	if q.db != nil {
+		q.db.Close()
+	}
+	return errors.Join(q.sq.release(), q.rq.release())
+}

@@ -1,0 +1,149 @@
+package rxe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+)
+
+// maxMessage is the longest message of the IBTA.
+const maxMessage = 1 << 31
+
+// flagInline is IB_SEND_INLINE, which SendWR.Inline stands for.
+const flagInline = 1 << 3
+
+const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
+
+var (
+	errFlags        = fmt.Errorf("unknown send flag: %w", syscall.EINVAL)
+	errInlineAndSGL = fmt.Errorf("request with both inline data and gather entries: %w", syscall.EINVAL)
+	errInlineOp     = fmt.Errorf("inline data in a request that sends none: %w", syscall.EINVAL)
+	errAtomicLength = fmt.Errorf("an atomic needs 8 bytes of memory for its result: %w", syscall.EINVAL)
+)
+
+// sendQueue is the send queue of a QP.
+type sendQueue struct {
+	ring
+	prod   uint32 // the next element to write; published after each list
+	free   int    // elements known to be free
+	ssn    uint32 // the next request's number in the stream, from 0 after RESET
+	limit  int    // requests that may be in the queue at once
+	sge    int    // gather entries of a request
+	inline int    // bytes
+}
+
+// write puts wrs into the queue without telling the kernel and returns how many
+// it took.
+func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
+	for i := range wrs {
+		if q.free == 0 && !q.reclaim() {
+			return i, driver.ErrQueueFull
+		}
+		if err := q.put(&wrs[i]); err != nil {
+			return i, err
+		}
+		q.prod = q.next(q.prod)
+		q.free--
+		q.ssn++
+	}
+	return len(wrs), nil
+}
+
+// publish lets the kernel see what was written. It looks only when the doorbell
+// rings, or when it works on the queue anyway.
+func (q *sendQueue) publish() { q.produce(q.prod) }
+
+// retract takes back the last n elements, which the kernel will not run.
+func (q *sendQueue) retract(n int) {
+	q.prod = (q.prod - uint32(n)) & q.mask
+	q.free += n
+	q.ssn -= uint32(n)
+	q.publish()
+}
+
+func (q *sendQueue) reclaim() bool {
+	q.free = q.limit - q.used(q.prod, q.consumed())
+	return q.free > 0
+}
+
+// restart follows the kernel through RESET: the indices stay where they are and
+// the queue is empty.
+func (q *sendQueue) restart() {
+	q.prod, q.ssn = q.consumed(), 0
+	q.publish()
+	q.reclaim()
+}
+
+// put writes the next element whole: the kernel changes elements while it works
+// on them, so what an earlier one left there must not stay.
+func (q *sendQueue) put(wr *driver.SendWR) error {
+	w := q.sendWQE(q.prod)
+	*w = uapi.RxeSendWQE{}
+	w.WR.WRID = wr.ID
+	w.WR.Opcode = uint32(wr.Op)
+	w.WR.SendFlags = uint32(wr.Flags)
+	w.SSN = q.ssn
+	if wr.Flags&^knownFlags != 0 {
+		return errFlags
+	}
+	switch wr.Op {
+	case driver.OpWriteWithImm:
+		binary.BigEndian.PutUint32(w.WR.Ex[:], wr.Imm)
+		fallthrough
+	case driver.OpWrite, driver.OpRead:
+		r := rdma(w)
+		r.RemoteAddr = wr.Remote.Addr
+		r.RKey = wr.Remote.RKey
+		w.IOVA = wr.Remote.Addr
+	case driver.OpSendWithImm:
+		binary.BigEndian.PutUint32(w.WR.Ex[:], wr.Imm)
+	case driver.OpSend:
+	case driver.OpCmpSwap, driver.OpFetchAdd:
+		a := atomicOp(w)
+		a.RemoteAddr = wr.Remote.Addr
+		a.CompareAdd = wr.CompareAdd
+		a.Swap = wr.Swap
+		a.RKey = wr.Remote.RKey
+		w.IOVA = wr.Remote.Addr
+	default:
+		return driver.ErrBadOpcode
+	}
+	var length uint64
+	if n := len(wr.SGL); n > 0 {
+		if n > q.sge {
+			return driver.ErrTooManySGE
+		}
+		if wr.Inline != nil {
+			return errInlineAndSGL
+		}
+		to := sendSGL(w, n)
+		for i := range wr.SGL {
+			s := &wr.SGL[i]
+			to[i] = *s
+			length += uint64(s.Length)
+		}
+		if length > maxMessage {
+			return driver.ErrTooLong
+		}
+		w.DMA.NumSGE = uint32(n)
+	} else if n := len(wr.Inline); n > 0 {
+		if n > q.inline {
+			return driver.ErrInlineTooBig
+		}
+		if wr.Op == driver.OpRead || wr.Op == driver.OpCmpSwap || wr.Op == driver.OpFetchAdd {
+			return errInlineOp
+		}
+		copy(inlineData(w, n), wr.Inline)
+		length = uint64(n)
+		w.WR.SendFlags |= flagInline
+	}
+	if length != 8 && (wr.Op == driver.OpCmpSwap || wr.Op == driver.OpFetchAdd) {
+		return errAtomicLength
+	}
+	w.DMA.Length = uint32(length)
+	w.DMA.Resid = uint32(length)
+	return nil
+}
