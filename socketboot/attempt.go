@@ -1,0 +1,104 @@
+package socketboot
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// phase is how much a peer has shown, in the order in which peers are dropped at the bound.
+type phase uint8
+
+const (
+	stray        phase = iota // no valid device list yet
+	talking                   // it is the peer's turn
+	establishing              // our turn: the owner is at work
+)
+
+// attempt is one handshake of a Listener. It stands between machine and owner to see how far it has come.
+type attempt struct {
+	l      *Listener
+	c      net.Conn
+	peer   netip.AddrPort
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	local  AcceptorLocal // nil before there is a valid device list
+
+	phase phase     // under the listener's lock
+	since time.Time // of the last valid message, under the listener's lock
+}
+
+func (a *attempt) serve() {
+	conn, err := a.handshake()
+	if err != nil {
+		a.cancel(err)
+		a.leave()
+		a.l.dropped(a.peer, err)
+		return
+	}
+	a.cancel(nil)
+	a.l.deliver(a, conn)
+	// This goroutine goes on as the one behind Gone, but the listener's Close does not wait for connections that were taken.
+	go func() {
+		conn.watch()
+		a.l.forget(conn)
+	}()
+}
+
+func (a *attempt) handshake() (*Conn, error) {
+	start := time.Now()
+	m, err := NewAcceptor(a.l.net.Layout, a.l.net.Magic, a)
+	if err != nil {
+		_ = a.c.Close()
+		return nil, err
+	}
+	m.peer = addrString(a.c)
+	c, err := a.l.net.secure(a.ctx, a.c, true, start)
+	if err != nil {
+		_ = a.c.Close()
+		return nil, m.Fail(err)
+	}
+	if err := m.run(a.ctx, c, a.l.net.Deadlines, start); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	conn := newConn(m, c)
+	conn.Local = a.local
+	return conn, nil
+}
+
+func (a *attempt) leave() {
+	a.l.mu.Lock()
+	delete(a.l.pending, a)
+	a.l.room.Signal()
+	a.l.mu.Unlock()
+}
+
+func (a *attempt) enter(p phase) {
+	a.l.mu.Lock()
+	a.phase, a.since = p, time.Now()
+	a.l.room.Signal()
+	a.l.mu.Unlock()
+}
+
+// Devices is called by the machine when the peer's device list is valid.
+func (a *attempt) Devices() DevList {
+	a.enter(talking)
+	a.local = a.l.local(a.peer)
+	return a.local.Devices()
+}
+
+// Establish is called by the machine when the peer's metadata is valid.
+func (a *attempt) Establish(peer DevList, meta *Metadata) (Metadata, error) {
+	a.enter(establishing)
+	defer a.enter(talking)
+	return a.local.Establish(peer, meta)
+}
+
+// Abort is called by the machine when the handshake has failed.
+func (a *attempt) Abort(reason error) {
+	if a.local != nil {
+		a.local.Abort(reason)
+	}
+}
