@@ -51,16 +51,12 @@ const (
 
 // Objects (enum uverbs_default_objects).
 const (
-	ObjectDevice      = 0
-	ObjectPD          = 1
-	ObjectCompChannel = 2
-	ObjectCQ          = 3
-	ObjectQP          = 4
-	ObjectSRQ         = 5
-	ObjectAH          = 6
-	ObjectMR          = 7
-	ObjectMW          = 8
-	ObjectAsyncEvent  = 16
+	ObjectDevice     = 0
+	ObjectPD         = 1
+	ObjectCQ         = 3
+	ObjectQP         = 4
+	ObjectMR         = 7
+	ObjectAsyncEvent = 16
 )
 
 // Attributes of any method that belong to the driver.
@@ -122,7 +118,6 @@ const (
 	AttrCreateCQUserHandle  = 2
 	AttrCreateCQCompChannel = 3
 	AttrCreateCQCompVector  = 4
-	AttrCreateCQFlags       = 5
 	AttrCreateCQRespCQE     = 6
 	AttrCreateCQEventFD     = 7
 
@@ -137,7 +132,6 @@ const (
 
 	AttrCreateQPHandle       = 0
 	AttrCreateQPPDHandle     = 2
-	AttrCreateQPSRQHandle    = 3
 	AttrCreateQPSendCQHandle = 4
 	AttrCreateQPRecvCQHandle = 5
 	AttrCreateQPUserHandle   = 7

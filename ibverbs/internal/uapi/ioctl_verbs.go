@@ -4,7 +4,6 @@ import "structs"
 
 // Driver ids (enum rdma_driver_id): IoctlHdr.DriverID has to be the device's.
 const (
-	DriverUnknown   = 0
 	DriverMLX5      = 1
 	DriverMLX4      = 2
 	DriverCXGB4     = 4
@@ -77,10 +76,10 @@ type QueryPortResp struct {
 
 // QueryPortRespEx is struct ib_uverbs_query_port_resp_ex. ActiveSpeedEx takes
 // the place of two reserved bytes in headers of Linux 6.7 and later; older
-// kernels leave it 0, and Legacy.ActiveSpeed counts.
+// kernels leave it 0, and LegacyResp.ActiveSpeed counts.
 type QueryPortRespEx struct {
 	_             structs.HostLayout
-	Legacy        QueryPortResp
+	LegacyResp    QueryPortResp
 	PortCapFlags2 uint16
 	Reserved      [2]uint8
 	ActiveSpeedEx uint32

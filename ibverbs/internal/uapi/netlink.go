@@ -10,7 +10,6 @@ const (
 // Commands of the client NLNLDev (enum rdma_nldev_command).
 const (
 	NLDevCmdGet        = 1
-	NLDevCmdPortGet    = 5
 	NLDevCmdGetChardev = 15
 )
 
@@ -22,13 +21,8 @@ const (
 	NLDevAttrFWVersion      = 5  // string
 	NLDevAttrNodeGUID       = 6  // u64, host order
 	NLDevAttrSysImageGUID   = 7  // u64, host order
-	NLDevAttrDevNodeType    = 14 // u8
-	NLDevAttrNdevIndex      = 50 // u32
-	NLDevAttrNdevName       = 51 // string
-	NLDevAttrDevProtocol    = 67 // string
 	NLDevAttrChardevType    = 69 // string
 	NLDevAttrChardevName    = 70 // string
-	NLDevAttrChardevABI     = 71 // u64
 	NLDevAttrChardev        = 72 // u64, dev_t
 	NLDevAttrUverbsDriverID = 73 // u64
 )

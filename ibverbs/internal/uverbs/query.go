@@ -80,7 +80,7 @@ func (d *Device) QueryPort(port int) (driver.PortAttr, error) {
 	}
 	var resp uapi.QueryPortRespEx
 	copy(bytesOf(&resp), f.bytes(out))
-	r := &resp.Legacy
+	r := &resp.LegacyResp
 	if r.GIDTblLen > maxGIDs {
 		return driver.PortAttr{}, &ResponseError{"GID table length", uint64(r.GIDTblLen)}
 	}
