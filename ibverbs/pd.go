@@ -14,6 +14,15 @@ type PD struct {
 	n   *node
 }
 
+// Info is the device of the domain, as it was found.
+func (p *PD) Info() DeviceInfo { return p.dev.info }
+
+// Port asks the device of the domain for the state of a port, from 1.
+func (p *PD) Port(port int) (PortAttr, error) { return p.dev.Port(port) }
+
+// GIDs is the used slots of a port's table, as Context.GIDs gives them.
+func (p *PD) GIDs(port int) ([]GIDEntry, error) { return p.dev.GIDs(port) }
+
 // RegMR registers m with the rights a. The memory stays mapped until the MR is
 // closed, even if its buffer is closed before. It takes time in proportion to
 // the size, since the kernel pins the pages.
