@@ -196,7 +196,7 @@ func (c *Conn) Next(ctx context.Context) (kind string, body Body, err error) {
 	}
 }
 
-// Recv waits for a message of one type and decodes its body into v.
+// Recv waits for a message of one type and decodes its body into v, which may be nil where the type says it all.
 func (c *Conn) Recv(ctx context.Context, kind string, v any) error {
 	got, body, err := c.Next(ctx)
 	if err != nil {
@@ -204,6 +204,9 @@ func (c *Conn) Recv(ctx context.Context, kind string, v any) error {
 	}
 	if got != kind {
 		return fmt.Errorf("%s sent %.40q where %q was due: %w", c.peer, got, kind, ErrProtocol)
+	}
+	if v == nil {
+		return nil
 	}
 	if err := body.Decode(v); err != nil {
 		return fmt.Errorf("%s: %w", c.peer, err)
