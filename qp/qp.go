@@ -1,0 +1,164 @@
+package qp
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs"
+)
+
+// QP is an RC queue pair of a connection, in INIT after New and in RTS after
+// Connect. Close it when done. Like the queue pair within it may be used from
+// any goroutine; only one may Connect.
+type QP struct {
+	*ibverbs.QP
+	// Params is what it was made with.
+	Params Params
+	// Choice is the local GID and why it was taken.
+	Choice Choice
+
+	pd   *ibverbs.PD
+	port ibverbs.PortAttr // when it was made
+	path Path
+}
+
+// Info is what one end of a connection tells the other. None of it is trusted:
+// Connect checks each field.
+type Info struct {
+	GID       ibverbs.GID
+	QPN       uint32 // 24 bits
+	PSN       uint32 // 24 bits, the first that this end sends
+	LID       uint16 // InfiniBand only
+	Port      uint8  // of the end that tells; for people
+	LinkLayer ibverbs.LinkLayer
+	MTU       ibverbs.MTU // the largest that this end can use
+}
+
+// Path is the way of a connection, for people who look at its packets.
+type Path struct {
+	Device        string
+	Port          int
+	GIDIndex      int
+	Local, Remote ibverbs.GID
+	LocalQPN      uint32
+	RemoteQPN     uint32
+	FlowLabel     uint32
+	// UDPSourcePort is what Linux derives for RoCE v2 (UDPSourcePort), 0 for
+	// others.
+	UDPSourcePort uint16
+	TrafficClass  uint8
+	ServiceLevel  uint8
+	MTU           ibverbs.MTU
+}
+
+// String is one line.
+func (p Path) String() string {
+	s := fmt.Sprintf("%s/%d QP %#x %v (GID index %d) to QP %#x %v, MTU %v", p.Device, p.Port, p.LocalQPN, p.Local.Addr(), p.GIDIndex,
+		p.RemoteQPN, p.Remote.Addr(), p.MTU)
+	if p.FlowLabel != 0 {
+		s += fmt.Sprintf(", flow label %#x", p.FlowLabel)
+	}
+	if p.UDPSourcePort != 0 {
+		s += fmt.Sprintf(", UDP source port %d", p.UDPSourcePort)
+	}
+	return s
+}
+
+// New makes a queue pair with the CQs send and recv, which may be one, and
+// brings it to INIT. The port must be active and have a usable GID.
+func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
+	q := &QP{pd: pd, Params: Defaults()}
+	for _, opt := range opts {
+		opt(&q.Params)
+	}
+	const op = "make QP"
+	p := &q.Params
+	if what := p.check(); what != "" {
+		return nil, q.fail(op, fmt.Errorf("%s: %w", what, syscall.EINVAL), "")
+	}
+	if err := q.lookAtPort(); err != nil {
+		return nil, err
+	}
+	var err error
+	if q.QP, err = pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.RC, SendCQ: send, RecvCQ: recv, Cap: ibverbs.QPCap{
+		SendWR: p.SendDepth, RecvWR: p.RecvDepth, SendSGE: p.SGEs, RecvSGE: p.SGEs, Inline: p.Inline}}); err != nil {
+		return nil, err
+	}
+	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.Init, PKeyIndex: uint16(p.PKeyIndex), Port: p.Port, Access: p.Access},
+		ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags); err != nil {
+		_ = q.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return q, nil
+}
+
+// lookAtPort takes the port's state and its GID.
+func (q *QP) lookAtPort() error {
+	const op = "make QP"
+	var err error
+	if q.port, err = q.pd.Port(q.Params.Port); err != nil {
+		return err
+	}
+	if q.port.State != ibverbs.PortActive {
+		return q.fail(op, fmt.Errorf("port is %v: %w", q.port.State, syscall.ENETDOWN), "bring the link up: ip link, ibstat")
+	}
+	if !q.port.ActiveMTU.Valid() {
+		return q.fail(op, fmt.Errorf("port tells an MTU of %v: %w", q.port.ActiveMTU, syscall.EINVAL), "")
+	}
+	if q.port.LinkLayer == ibverbs.LinkInfiniBand && q.port.LID == 0 {
+		return q.fail(op, fmt.Errorf("port has no LID: %w", syscall.ENETDOWN), "is a subnet manager running?")
+	}
+	table, err := q.pd.GIDs(q.Params.Port)
+	if err != nil {
+		return err
+	}
+	if q.Choice, err = q.chooseGID(table); err != nil {
+		if e, ok := err.(*ibverbs.Error); ok {
+			e.Device = q.device()
+		}
+		return err
+	}
+	return nil
+}
+
+func (q *QP) chooseGID(table []ibverbs.GIDEntry) (Choice, error) {
+	if index := q.Params.GIDIndex; index >= 0 {
+		i := slices.IndexFunc(table, func(e ibverbs.GIDEntry) bool { return e.Index == index && !e.GID.IsZero() })
+		if i < 0 {
+			return Choice{}, noGIDAt(table, index)
+		}
+		return Choice{GIDEntry: table[i], Reason: describe(table[i]) + ", asked for by index", Rejected: map[int]string{}}, nil
+	}
+	if q.port.LinkLayer == ibverbs.LinkInfiniBand {
+		return ChooseGIDAsNCCL(table, q.Params.GID)
+	}
+	return ChooseGID(table, q.Params.GID)
+}
+
+// Info is what the peer needs to connect to q.
+func (q *QP) Info() Info {
+	return Info{GID: q.Choice.GID, QPN: q.Num(), PSN: q.Params.SendPSN, LID: q.port.LID, Port: uint8(q.Params.Port),
+		LinkLayer: q.port.LinkLayer, MTU: q.mtu()}
+}
+
+// mtu is the largest path MTU that this end can use.
+func (q *QP) mtu() ibverbs.MTU {
+	if m := q.Params.MTU; m != 0 {
+		return min(m, q.port.ActiveMTU)
+	}
+	return q.port.ActiveMTU
+}
+
+// Path is the way of the connection, complete after Connect.
+func (q *QP) Path() Path { return q.path }
+
+func (q *QP) device() string { return fmt.Sprintf("%s/%d", q.pd.Info().Name, q.Params.Port) }
+
+func (q *QP) fail(op string, err error, hint string) *ibverbs.Error {
+	e := &ibverbs.Error{Op: op, Device: q.device(), Err: err, Hint: hint}
+	if q.QP != nil {
+		e.Object = fmt.Sprintf("QP %#x", q.Num())
+	}
+	return e
+}
