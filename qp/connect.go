@@ -11,8 +11,8 @@ import (
 )
 
 // Connect is ConnectContext that nothing ends but success or failure. With the
-// default retries a peer whose address does not resolve takes about two
-// minutes.
+// default retries a peer whose address does not resolve takes about a minute
+// and a half.
 func (q *QP) Connect(peer Info) error { return q.ConnectContext(context.Background(), peer) }
 
 // ConnectContext checks what the peer told and brings q from INIT over RTR to
