@@ -27,19 +27,16 @@ func (q *qp) wait(why stall, limit time.Duration) {
 		d.stalled = append(d.stalled, q)
 	}
 	q.stall = why
-	q.deadline = time.Time{}
-	switch {
-	case limit == 0:
-		if q.timer != nil {
-			q.timer.Stop()
-		}
+	if limit == 0 {
+		q.deadline = time.Time{}
 		return
-	case q.timer == nil:
-		q.timer = time.AfterFunc(limit, q.expired)
-	default:
-		q.timer.Reset(limit)
 	}
 	q.deadline = time.Now().Add(limit)
+	if q.timer == nil {
+		q.timer = time.AfterFunc(limit, q.expired)
+	} else {
+		q.timer.Reset(limit)
+	}
 }
 
 func (q *qp) unstall() {
