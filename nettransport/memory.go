@@ -1,0 +1,118 @@
+package nettransport
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/mr"
+)
+
+// Buffer is N bytes of an MR from byte Off on, and the tag by which the two ends match messages.
+type Buffer struct {
+	MR     *MR
+	Off, N int
+	Tag    int32
+}
+
+// MR is memory registered on each device of a connection. It belongs to the connection's goroutine.
+type MR struct {
+	c     *Comm
+	addr  uint64
+	n     int
+	lkeys [maxDevs]uint32
+	rkeys [maxDevs]uint32
+	mrs   []*mr.Region // one for each rail, from its cache
+	users int          // requests in flight
+	freed bool
+}
+
+// userAccess is what NCCL registers buffers with. Order among writes does not matter there: completions tell when data is in.
+const userAccess = ringAccess | ibverbs.RelaxedOrdering
+
+// ringAccess is for the rings, in which order matters.
+const ringAccess = ibverbs.LocalWrite | ibverbs.RemoteWrite | ibverbs.RemoteRead
+
+// RegMR registers m on each device of the connection. Memory that other connections of the Transport have registered is found
+// in a cache and counted. It takes time in proportion to the size. The caller closes the MR, or the connection does.
+func (c *Comm) RegMR(m ibverbs.Memory) (*MR, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	if m == nil || m.Span().Len() == 0 {
+		return nil, &ibverbs.Error{Op: "register memory", Device: c.nic.name, Err: fmt.Errorf("memory of no bytes: %w", syscall.EINVAL)}
+	}
+	s := m.Span()
+	r := &MR{c: c, addr: s.Addr(), n: s.Len()}
+	for i := range c.rails {
+		got, err := getMR(c.rails[i].cache, m)
+		if err != nil {
+			return nil, errors.Join(err, r.put())
+		}
+		r.mrs = append(r.mrs, got)
+		r.lkeys[i], r.rkeys[i] = got.LKey(), got.RKey()
+	}
+	if r.rkeys[0] == 0 {
+		return nil, errors.Join(&ibverbs.Error{Op: "register memory", Device: c.nic.name,
+			Err: errors.New("the device gave the remote key 0, which a peer takes for none")}, r.put())
+	}
+	c.mrs[r] = struct{}{}
+	return r, nil
+}
+
+// getMR asks for relaxed ordering, and does without where the device or the kernel has none.
+func getMR(cache *mr.Cache, m ibverbs.Memory) (*mr.Region, error) {
+	got, err := cache.Get(m, userAccess)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, ibverbs.ErrNotSupported) {
+		return cache.Get(m, ringAccess)
+	}
+	return got, err
+}
+
+// Len is the size in bytes.
+func (m *MR) Len() int { return m.n }
+
+// Close ends the registration when no other connection uses it. It is ErrBusy while a request in flight uses the memory. A
+// second Close is nil.
+func (m *MR) Close() error {
+	switch {
+	case m.freed:
+		return nil
+	case m.users > 0 && m.c.err == nil:
+		return &ibverbs.Error{Op: "close MR", Device: m.c.nic.name, Peer: m.c.peerName(), Err: fmt.Errorf("%d requests in flight use it: %w", m.users, ErrBusy)}
+	}
+	delete(m.c.mrs, m)
+	return m.put()
+}
+
+func (m *MR) put() error {
+	m.freed = true
+	var errs []error
+	for _, r := range m.mrs {
+		errs = append(errs, r.Close())
+	}
+	m.mrs = nil
+	return errors.Join(errs...)
+}
+
+// check refuses a buffer that c cannot use.
+func (b *Buffer) check(c *Comm, op string) error {
+	switch m := b.MR; {
+	case m == nil:
+		return c.argError(op, fmt.Errorf("a buffer has no MR: %w", syscall.EINVAL), "register the memory with RegMR, also for empty messages")
+	case m.freed:
+		return c.argError(op, fmt.Errorf("a buffer's MR is closed: %w", ErrClosed), "")
+	case m.c != c:
+		return c.argError(op, ErrForeignMR, "register the memory with this connection too; it is found in the cache")
+	case b.N > MaxMessage:
+		return c.argError(op, fmt.Errorf("a buffer of %d bytes: %w", b.N, ErrTooLong), "send several messages")
+	case b.Off < 0 || b.N < 0 || b.Off > m.n || b.N > m.n-b.Off:
+		return c.argError(op, fmt.Errorf("bytes %d to %d+%d are outside an MR of %d bytes: %w", b.Off, b.Off, b.N, m.n, syscall.EINVAL), "")
+	}
+	return nil
+}
+
+func (c *Comm) argError(op string, err error, hint string) error {
+	return &ibverbs.Error{Op: op, Device: c.nic.name, Peer: c.peerName(), Err: err, Hint: hint}
+}
