@@ -46,12 +46,13 @@ func (r *ring) index(k uint64, i int) *uint64 {
 func (r *ring) load(k uint64, i int, d *CTS) {
 	if r.four != nil {
 		o := &r.four[row(k)][i]
-		*d = CTS{Addr: o.Addr, Size: o.Size, NReqs: o.NReqs, Tag: o.Tag, Idx: o.Idx}
-		copy(d.RKeys[:], o.RKeys[:])
+		d.Addr, d.Size, d.NReqs, d.Tag, d.Idx = o.Addr, o.Size, o.NReqs, o.Tag, o.Idx
+		*(*[4]uint32)(d.RKeys[:4]) = o.RKeys
+		*(*[4]uint32)(d.RKeys[4:]) = [4]uint32{}
 		return
 	}
 	o := &r.eight[row(k)][i]
-	*d = CTS{Addr: o.Addr, Size: o.Size, RKeys: o.RKeys, NReqs: o.NReqs, Tag: o.Tag, Idx: o.Idx}
+	d.Addr, d.Size, d.RKeys, d.NReqs, d.Tag, d.Idx = o.Addr, o.Size, o.RKeys, o.NReqs, o.Tag, o.Idx
 }
 
 // store writes offer i of message k.
