@@ -1,6 +1,7 @@
 package fifo
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -188,6 +189,39 @@ func TestPeekStale(t *testing.T) {
 	c.Clear(3)
 	if b := c.Buffer().Bytes()[3*512 : 4*512]; slices.ContainsFunc(b, func(b byte) bool { return b != 0 }) {
 		t.Error("the row is not zero after Clear")
+	}
+}
+
+// TestPeekAheadWrap tells ahead from stale where the numbers wrap.
+func TestPeekAheadWrap(t *testing.T) {
+	for _, tt := range []struct {
+		k, idx uint64
+		ahead  bool
+	}{
+		{1<<64 - 3, 5, true},
+		{2, 1<<64 - 100, false},
+		{1<<32 - 3, 1<<32 + 5, true},
+		{1<<31 + 2, 1<<31 - 5, false},
+	} {
+		c := newCredits(t, Layout225)
+		binary.NativeEndian.PutUint64(c.Buffer().Bytes()[row(tt.k)*512+40:], tt.idx)
+		var got [MaxRecvs]CTS
+		if n, err := c.Peek(tt.k, &got); n != 0 || errors.Is(err, ErrPeer) != tt.ahead {
+			t.Errorf("message %#x with number %#x: %d, %v", tt.k, tt.idx, n, err)
+		}
+	}
+}
+
+// TestChangedWhileRead is what Peek says of a copy with another number than the
+// one that it waited for.
+func TestChangedWhileRead(t *testing.T) {
+	c := offer(Layout225, 1)
+	c.NReqs, c.Idx = 1, 8
+	if what := c.wrong(8, 1); what != "" {
+		t.Error(what)
+	}
+	if c.wrong(7, 1) == "" {
+		t.Error("an offer that changed was let through")
 	}
 }
 
