@@ -22,7 +22,7 @@ func (w *World) byNetlink() (nodes []Node, broken []error, err error) {
 	for _, m := range msgs {
 		n, err := w.nodeByNetlink(m)
 		switch {
-		case errors.Is(err, syscall.ENODEV): // went away in between
+		case err == errVanished:
 		case err != nil:
 			broken = append(broken, err)
 		default:
@@ -31,6 +31,9 @@ func (w *World) byNetlink() (nodes []Node, broken []error, err error) {
 	}
 	return nodes, broken, nil
 }
+
+// errVanished is a device that went away between two questions.
+var errVanished = errors.New("device vanished")
 
 func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	dev, err := parseAttrs(msg)
@@ -46,7 +49,9 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	ask = append32(ask, uapi.NLDevAttrDevIndex, uint32(index))
 	msgs, err := w.Netlink(uapi.NLDevCmdGetChardev, false, ask)
 	switch {
-	case errors.Is(err, syscall.ENODATA):
+	case errors.Is(err, syscall.ENODEV):
+		return Node{}, errVanished
+	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOENT):
 		return Node{}, noUverbs(name)
 	case err != nil:
 		return Node{}, fmt.Errorf("%s: character device by RDMA netlink: %w", name, err)
