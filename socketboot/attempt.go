@@ -16,6 +16,15 @@ const (
 	establishing              // our turn: the owner is at work
 )
 
+// grace is the silence that a peer is allowed even at the bound, so that a burst of good peers does not drop one another. A stray
+// has nothing to wait for before it speaks; a good peer makes queue pairs in between.
+func (p phase) grace() time.Duration {
+	if p == stray {
+		return 100 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
 // attempt is one handshake of a Listener. It stands between machine and owner to see how far it has come.
 type attempt struct {
 	l      *Listener
@@ -26,7 +35,7 @@ type attempt struct {
 	local  AcceptorLocal // nil before there is a valid device list
 
 	phase phase     // under the listener's lock
-	since time.Time // of the last valid message, under the listener's lock
+	since time.Time // of admission or the last valid message, under the listener's lock
 }
 
 func (a *attempt) serve() {
@@ -39,7 +48,7 @@ func (a *attempt) serve() {
 	}
 	a.cancel(nil)
 	a.l.deliver(a, conn)
-	// This goroutine goes on as the one behind Gone, but the listener's Close does not wait for connections that were taken.
+	// Not this goroutine, for which the listener's Close waits: the connection outlives the listener.
 	go func() {
 		conn.watch()
 		a.l.forget(conn)

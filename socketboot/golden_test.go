@@ -172,10 +172,15 @@ func TestDerivedValues(t *testing.T) {
 	})
 }
 
+// One recording is split at every byte, the others at some.
 func TestEverySplitPoint(t *testing.T) {
 	forGoldens(t, func(t *testing.T, g golden, s session) {
 		conn, acc := s.ends(t, g.layout)
-		for split := 1; split < len(s.fromConn); split++ {
+		stride := 1
+		if g != goldens[0] {
+			stride = 41
+		}
+		for split := 1; split < len(s.fromConn); split += stride {
 			cut := func(at, wanted int) int { return split - at }
 			if split < len(s.fromAcc) {
 				m := mustConnector(t, g.layout, s.handle, conn)

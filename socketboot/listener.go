@@ -160,16 +160,20 @@ func (l *Listener) Close() error {
 // accept admits one connection after the other. No error but that of Close ends it: the others (too many open files, a peer
 // that went away in the queue) pass.
 func (l *Listener) accept() {
-	pause := 5 * time.Millisecond
-	for l.waitForRoom() {
+	const least, most = 5 * time.Millisecond, time.Second
+	pause := least
+	for {
 		c, err := l.ln.Accept()
+		if l.ctx.Err() != nil {
+			if err == nil {
+				_ = c.Close()
+			}
+			return
+		}
 		if err == nil {
-			pause = 5 * time.Millisecond
+			pause = least
 			l.admit(c)
 			continue
-		}
-		if l.ctx.Err() != nil {
-			return
 		}
 		l.net.Log.Warn("accept failed, will try again", "pause", pause, "err", err)
 		l.mu.Lock()
@@ -177,56 +181,53 @@ func (l *Listener) accept() {
 		l.mu.Unlock()
 		select {
 		case <-time.After(pause):
-			pause = min(2*pause, time.Second)
+			pause = min(2*pause, most)
 		case <-l.ctx.Done():
 		}
 	}
 }
 
-// waitForRoom waits while the bound is reached and nobody can be dropped, since all that is held is being established or done.
-func (l *Listener) waitForRoom() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for !l.closed && len(l.pending)+len(l.ready) >= l.net.MaxPending && l.victim() == nil {
-		l.room.Wait()
-	}
-	return !l.closed
-}
-
+// admit starts the handshake of a connection as soon as there is room for it. Until then it is not refused, and those behind it
+// wait in the system's queue.
 func (l *Listener) admit(c net.Conn) {
-	a := &attempt{l: l, c: c, peer: addrPort(c.RemoteAddr()), since: time.Now()}
+	a := &attempt{l: l, c: c, peer: addrPort(c.RemoteAddr())}
 	a.ctx, a.cancel = context.WithCancelCause(l.ctx)
 	l.mu.Lock()
-	for len(l.pending)+len(l.ready) >= l.net.MaxPending && l.evict() {
+	defer l.mu.Unlock()
+	for !l.closed && len(l.pending)+len(l.ready) >= l.net.MaxPending {
+		if wait := l.evict(); wait > 0 {
+			again := time.AfterFunc(wait, l.room.Signal)
+			l.room.Wait()
+			again.Stop()
+		}
 	}
+	if l.closed {
+		_ = c.Close()
+		return
+	}
+	a.since = time.Now()
 	l.pending[a] = struct{}{}
-	l.mu.Unlock()
 	l.work.Go(a.serve)
 }
 
-// evict ends a handshake to make room. The caller holds the lock.
-func (l *Listener) evict() bool {
-	v := l.victim()
-	if v == nil {
-		return false
-	}
-	delete(l.pending, v)
-	v.cancel(ErrOverload)
-	return true
-}
-
-// victim is the handshake that is dropped first: one that has shown nothing before one that has, the longest silent before others.
-func (l *Listener) victim() *attempt {
+// evict ends a handshake to make room: of a peer that has shown nothing before one that has, the longest silent first. When the
+// silence of none is long enough yet it returns the time until it looks worth asking again. The caller holds the lock.
+func (l *Listener) evict() (wait time.Duration) {
 	var v *attempt
 	for a := range l.pending {
-		if a.phase == establishing {
-			continue
-		}
-		if v == nil || a.phase < v.phase || a.phase == v.phase && a.since.Before(v.since) {
+		if a.phase != establishing && (v == nil || a.phase < v.phase || a.phase == v.phase && a.since.Before(v.since)) {
 			v = a
 		}
 	}
-	return v
+	if v == nil {
+		return time.Second // whatever changes signals room
+	}
+	if wait = v.phase.grace() - time.Since(v.since); wait > 0 {
+		return wait
+	}
+	delete(l.pending, v)
+	v.cancel(ErrOverload)
+	return 0
 }
 
 // deliver hands a connection over to Accept.

@@ -134,16 +134,18 @@ func (m *Machine) wants() int {
 	case StateRecv, StateConnecting:
 		return m.layout.MetadataLen() - have
 	case StatePendingReady:
-		if !m.done {
-			return readyLen - have
-		}
+		return readyLen - have
 	}
 	return 0
 }
 
 // Input takes bytes from the peer, however they were cut. It uses all of them or fails: nobody speaks out of turn, so there is
-// never a byte to keep for later. The last byte of a message makes the machine call its owner, which may take a while.
+// never a byte to keep for later. The last byte of a message makes the machine call its owner, which may take a while. Once the
+// machine is Done any byte is an [ErrSurplus], but the handshake stays done.
 func (m *Machine) Input(b []byte) error {
+	if m.done && len(b) > 0 {
+		return fmt.Errorf("socketboot: %w: after ready", ErrSurplus)
+	}
 	for len(b) > 0 && m.err == nil {
 		n := min(m.wants(), len(b))
 		if n == 0 {
@@ -336,7 +338,7 @@ func (m *Machine) fail(reason error) error {
 		e.Field = field.Field
 	}
 	e.LooksLike, e.Hint = m.diagnose(reason)
-	m.err, m.done = e, false
+	m.err = e
 	m.out, m.raw = nil, nil
 	if m.role == Connector {
 		m.conn.Abort(e)

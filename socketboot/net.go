@@ -24,8 +24,8 @@ type Net struct {
 	Deadlines Deadlines
 	Retry     Retry
 	// MaxPending bounds the accepted connections that a Listener holds and nobody has taken, 0 means 1024. At the bound a new peer
-	// is not refused: the one longest without magic and device list is dropped for it, and if all have shown them the one
-	// whose last message is the oldest.
+	// is not refused: the one longest without magic and device list is dropped for it if that is 100 ms or more; if all have
+	// shown them, the one whose last message is the oldest if that is 2 s or more; else the new peer waits.
 	MaxPending int
 
 	// Dial opens a TCP connection, nil means net.Dialer. A new one is asked for with each try.
