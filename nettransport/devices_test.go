@@ -1,0 +1,108 @@
+package nettransport
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
+)
+
+// TestUnequalNICs is 1 to 4 devices against 1 to 4, so 1 to 16 queue pairs, with single messages and groups.
+func TestUnequalNICs(t *testing.T) {
+	for sends := 1; sends <= 4; sends++ {
+		for recvs := 1; recvs <= 4; recvs++ {
+			for _, qps := range []int{1, 4} {
+				for _, split := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%d to %d/qps=%d/split=%v", sends, recvs, qps, split), func(t *testing.T) {
+						t.Parallel()
+						f := newFabric(t, sends, recvs, memdriver.Config{}, nil)
+						c := Config{QPsPerConn: qps, Split: split}
+						p := connect(t, f, c, c)
+						if n := max(sends, recvs) * qps; len(p.send.Paths()) != n || len(p.recv.Paths()) != n {
+							t.Fatalf("%d and %d queue pairs, want %d", len(p.send.Paths()), len(p.recv.Paths()), n)
+						}
+						p.transfer(edges(4), 1)
+						p.groups(40, rand.Uint64())
+					})
+				}
+			}
+		}
+	}
+}
+
+// groups moves groups of random numbers of buffers, with tags in another order at each end, messages shorter and longer than
+// the buffers, several groups in flight.
+func (p *pair) groups(count int, seed uint64) {
+	t := p.t
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
+	r := rand.New(rand.NewPCG(seed, 3))
+	const room, depth = 5000, 4
+	smr, sb := memory(t, &p.send.Comm, depth*MaxRecvs*2*room)
+	rmr, rb := memory(t, &p.recv.Comm, depth*MaxRecvs*2*room)
+	defer closeMRs(t, smr, rmr)
+	random(sb, seed)
+	type message struct{ tag, sent, room int }
+	for done := 0; done < count; {
+		var recvs [depth]Request
+		var groups [depth][]message
+		for g := range recvs {
+			n := 1 + r.IntN(MaxRecvs)
+			var bs []Buffer
+			for i := range n {
+				m := message{tag: r.IntN(3), sent: r.IntN(room), room: r.IntN(room)}
+				groups[g] = append(groups[g], m)
+				bs = append(bs, Buffer{MR: rmr, Off: (g*MaxRecvs + i) * room, N: m.room, Tag: int32(m.tag)})
+			}
+			q, ok, err := p.recv.Irecv(bs...)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			recvs[g] = q
+		}
+		for g, group := range groups {
+			// Any order between tags, but the order of offers within one.
+			order := r.Perm(len(group))
+			next := map[int]int{}
+			var sends []Request
+			for _, pick := range order {
+				tag := group[pick].tag
+				i := next[tag]
+				for group[i].tag != tag {
+					i++
+				}
+				next[tag] = i + 1
+				q, ok, err := p.send.Isend(Buffer{MR: smr, Off: (g*MaxRecvs + i) * room, N: group[i].sent, Tag: int32(tag)})
+				if !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				sends = append(sends, q)
+				if _, ok, _ := p.send.Isend(Buffer{MR: smr, N: 1, Tag: 99}); ok {
+					t.Fatal("a tag that was not offered was taken")
+				}
+			}
+			for _, q := range sends {
+				if err := q.Wait(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := make([]int, len(group))
+			if err := recvs[g].Wait(t.Context(), got); err != nil {
+				t.Fatal(err)
+			}
+			for i, m := range group {
+				at := (g*MaxRecvs + i) * room
+				if want := min(m.sent, m.room); got[i] != want || !bytes.Equal(rb[at:][:want], sb[at:][:want]) {
+					t.Fatalf("group %d, buffer %d of %d, tag %d: %d bytes, want %d", done, i, len(group), m.tag, got[i], want)
+				}
+			}
+			done++
+		}
+	}
+}
