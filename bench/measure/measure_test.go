@@ -254,6 +254,9 @@ func FuzzPattern(f *testing.F) {
 		if err := Check(b, seed); err != nil {
 			t.Fatal(err)
 		}
+		if err := CheckPart(b[at&^7:], seed, at&^7); err != nil {
+			t.Fatal(err)
+		}
 		b[at] ^= 0x10
 		if err := Check(b, seed); !errors.Is(err, ErrData) {
 			t.Fatalf("byte %d of %d was changed: %v", at, n, err)

@@ -24,17 +24,20 @@ func Fill(b []byte, seed uint64) {
 }
 
 // Check is nil if b is what Fill writes with this seed. Otherwise it names the first byte that is not.
-func Check(b []byte, seed uint64) error {
+func Check(b []byte, seed uint64) error { return CheckPart(b, seed, 0) }
+
+// CheckPart is Check of a part of a message that begins at byte at, a multiple of 8.
+func CheckPart(b []byte, seed uint64, at int) error {
 	var want [8]byte
 	for i := 0; i < len(b); i += 8 {
-		w := word(seed, i)
+		w := word(seed, at+i)
 		if i+8 <= len(b) && binary.LittleEndian.Uint64(b[i:]) == w {
 			continue
 		}
 		binary.LittleEndian.PutUint64(want[:], w)
 		for j := i; j < min(i+8, len(b)); j++ {
 			if b[j] != want[j-i] {
-				return fmt.Errorf("byte %d of %d is %#02x, not %#02x: %w", j, len(b), b[j], want[j-i], ErrData)
+				return fmt.Errorf("byte %d is %#02x, not %#02x: %w", at+j, b[j], want[j-i], ErrData)
 			}
 		}
 	}
