@@ -93,6 +93,19 @@ func ChooseGID(table []ibverbs.GIDEntry, want GIDWant) (Choice, error) {
 	return c, nil
 }
 
+// ChooseGID is the GID that New takes on a port of this link layer and table:
+// the one at GIDIndex, or the best that is as GID wants. On InfiniBand NCCL's
+// rule is followed: a GID counts only between subnets there.
+func (p *Params) ChooseGID(link ibverbs.LinkLayer, table []ibverbs.GIDEntry) (Choice, error) {
+	switch {
+	case p.GIDIndex >= 0:
+		return gidAt(table, p.GIDIndex)
+	case link == ibverbs.LinkInfiniBand:
+		return ChooseGIDAsNCCL(table, p.GID)
+	}
+	return ChooseGID(table, p.GID)
+}
+
 // ownNetDev is the net device of the first entry that names one.
 func ownNetDev(table []ibverbs.GIDEntry) string {
 	for _, e := range table {
@@ -228,12 +241,25 @@ func noGID(table []ibverbs.GIDEntry, rejected map[int]string, want GIDWant) erro
 	return &ibverbs.Error{Op: "choose GID", Err: fmt.Errorf("%w: %s", ErrNoGID, strings.Join(each, "; ")), Hint: hint}
 }
 
-// noGIDAt says that the slot asked for is empty, and what is not.
-func noGIDAt(table []ibverbs.GIDEntry, index int) error {
-	var each []string
+// gidAt is the slot that was asked for.
+func gidAt(table []ibverbs.GIDEntry, index int) (Choice, error) {
+	c := Choice{Rejected: map[int]string{}}
+	var used []string
 	for _, e := range table {
-		each = append(each, describe(e))
+		if e.GID.IsZero() {
+			continue
+		}
+		used = append(used, describe(e))
+		if e.Index == index {
+			c.GIDEntry = e
+		} else {
+			c.Rejected[e.Index] = fmt.Sprintf("index %d was asked for", index)
+		}
 	}
-	return &ibverbs.Error{Op: "choose GID", Err: fmt.Errorf("%w: index %d, which was asked for, is empty", ErrNoGID, index),
-		Hint: "in use are: " + strings.Join(each, "; ")}
+	if c.GID.IsZero() {
+		return Choice{}, &ibverbs.Error{Op: "choose GID", Err: fmt.Errorf("%w: index %d, which was asked for, is empty", ErrNoGID, index),
+			Hint: "in use are: " + strings.Join(used, "; ")}
+	}
+	c.Reason = describe(c.GIDEntry) + ", asked for by index"
+	return c, nil
 }

@@ -2,7 +2,6 @@ package qp
 
 import (
 	"fmt"
-	"slices"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs"
@@ -113,27 +112,13 @@ func (q *QP) lookAtPort() error {
 	if err != nil {
 		return err
 	}
-	if q.Choice, err = q.chooseGID(table); err != nil {
+	if q.Choice, err = q.Params.ChooseGID(q.port.LinkLayer, table); err != nil {
 		if e, ok := err.(*ibverbs.Error); ok {
 			e.Device = q.device()
 		}
 		return err
 	}
 	return nil
-}
-
-func (q *QP) chooseGID(table []ibverbs.GIDEntry) (Choice, error) {
-	if index := q.Params.GIDIndex; index >= 0 {
-		i := slices.IndexFunc(table, func(e ibverbs.GIDEntry) bool { return e.Index == index && !e.GID.IsZero() })
-		if i < 0 {
-			return Choice{}, noGIDAt(table, index)
-		}
-		return Choice{GIDEntry: table[i], Reason: describe(table[i]) + ", asked for by index", Rejected: map[int]string{}}, nil
-	}
-	if q.port.LinkLayer == ibverbs.LinkInfiniBand {
-		return ChooseGIDAsNCCL(table, q.Params.GID)
-	}
-	return ChooseGID(table, q.Params.GID)
 }
 
 // Info is what the peer needs to connect to q.
