@@ -2,15 +2,22 @@ package rxe
 
 import (
 	"math/bits"
-	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/internal/offheap"
 )
 
+// tester is a *testing.T, *testing.B or *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Error(args ...any)
+	Cleanup(f func())
+}
+
 // fakeMemory is a ring as the kernel lays it out: slots elements of size bytes,
 // both powers of two, full of rubbish.
-func fakeMemory(tb testing.TB, slots, size int) offheap.Span {
+func fakeMemory(tb tester, slots, size int) offheap.Span {
 	tb.Helper()
 	mem, err := offheap.Map(headSize+slots*size, offheap.Options{})
 	if err != nil {
@@ -26,7 +33,7 @@ func fakeMemory(tb testing.TB, slots, size int) offheap.Span {
 	return mem
 }
 
-func fakeRing(tb testing.TB, slots, size, elem int) ring {
+func fakeRing(tb tester, slots, size, elem int) ring {
 	tb.Helper()
 	r, err := newRing(fakeMemory(tb, slots, size), elem)
 	if err != nil {
@@ -40,7 +47,7 @@ func fakeRing(tb testing.TB, slots, size, elem int) ring {
 	return r
 }
 
-func fakeSendQueue(tb testing.TB, slots, limit int) *sendQueue {
+func fakeSendQueue(tb tester, slots, limit int) *sendQueue {
 	tb.Helper()
 	const sge = 4
 	q := &sendQueue{ring: fakeRing(tb, slots, 512, sendWQESize+64), limit: limit, sge: sge, inline: sge * sgeSize}
@@ -48,7 +55,7 @@ func fakeSendQueue(tb testing.TB, slots, limit int) *sendQueue {
 	return q
 }
 
-func fakeRecvQueue(tb testing.TB, slots, limit int) *recvQueue {
+func fakeRecvQueue(tb tester, slots, limit int) *recvQueue {
 	tb.Helper()
 	const sge = 4
 	q := &recvQueue{ring: fakeRing(tb, slots, 128, recvWQESize+sge*sgeSize), limit: limit, sge: sge}
@@ -56,7 +63,7 @@ func fakeRecvQueue(tb testing.TB, slots, limit int) *recvQueue {
 	return q
 }
 
-func fakeCompQueue(tb testing.TB, slots int) *compQueue {
+func fakeCompQueue(tb tester, slots int) *compQueue {
 	tb.Helper()
 	return &compQueue{ring: fakeRing(tb, slots, 128, cqeSize)}
 }

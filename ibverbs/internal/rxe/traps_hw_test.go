@@ -1,0 +1,615 @@
+//go:build hw && linux
+
+package rxe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/internal/offheap"
+	"golang.org/x/sys/unix"
+)
+
+// local is two ends on one device, which is all that most traps need.
+func local(t *testing.T, s shape) (a, b *end) {
+	t.Helper()
+	at, there := pair(t, random(t), false)
+	return open(t, at, s), open(t, there, s)
+}
+
+// hinted says whether err matches want and its hint has all words.
+func hinted(t *testing.T, err, want error, words ...string) {
+	t.Helper()
+	var e *driver.Error
+	if !errors.Is(err, want) || !errors.As(err, &e) {
+		t.Errorf("error %v, want a hinted %v", err, want)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(e.Hint, w) {
+			t.Errorf("hint %q does not say %q", e.Hint, w)
+		}
+	}
+}
+
+// The kernel takes a path MTU that the port does not have, and then nothing
+// arrives and nothing fails.
+func TestHWPathMTUAbovePort(t *testing.T) {
+	a, b := local(t, shape{})
+	if a.at.mtu == driver.MTU4096 {
+		t.Skipf("the port has the largest MTU already: %v", a.at)
+	}
+	must(t, a.qp.toInit())
+	attr, mask := a.rtr(b)
+	attr.PathMTU = a.at.mtu + 1
+	hinted(t, a.qp.Modify(attr, mask), errPathMTU, attr.PathMTU.String(), a.at.mtu.String())
+	if got := get(a.qp.Query())(t).State; got != driver.Init {
+		t.Errorf("state after the refusal is %v", got)
+	}
+	must(t, a.qp.Modify(a.rtr(b)))
+}
+
+// The doorbell is refused before RTS, but the entry would stay in the ring and
+// run later.
+func TestHWRefusedSendLeavesNothing(t *testing.T) {
+	a, b := local(t, shape{})
+	wr := []driver.SendWR{{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}}
+	a.mem.Bytes()[0] = 1
+	refused := func() {
+		t.Helper()
+		if n, err := a.qp.PostSend(wr); n != 0 || err != driver.ErrBadState {
+			t.Errorf("posted %d, %v", n, err)
+		}
+	}
+	refused()
+	if n, err := a.qp.PostRecv([]driver.RecvWR{{}}); n != 0 || err != driver.ErrBadState {
+		t.Errorf("receive in RESET: posted %d, %v", n, err)
+	}
+	must(t, a.qp.toInit())
+	refused()
+	must(t, a.qp.Modify(a.rtr(b)))
+	refused()
+	must(t, a.qp.toRTS())
+	b.to(driver.RTS, a)
+	wr[0].ID = 2
+	a.mem.Bytes()[0] = 2
+	a.send(wr...)
+	if wc := a.one(driver.Success); wc.ID != 2 {
+		t.Errorf("request %d ran, want 2", wc.ID)
+	}
+	a.none()
+}
+
+// brokenBell fails a number of times without reaching the kernel.
+type brokenBell struct {
+	bell
+	fail int
+}
+
+func (b *brokenBell) Ring() error {
+	if b.fail > 0 {
+		b.fail--
+		return syscall.ENOMEM
+	}
+	return b.bell.Ring()
+}
+
+// A doorbell that fails moves the QP to ERR: what was posted is flushed, and not
+// run by the next doorbell.
+func TestHWDoorbellFails(t *testing.T) {
+	a, b := local(t, shape{})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	a.qp.bell = &brokenBell{bell: a.qp.bell, fail: 1}
+	wrs := []driver.SendWR{
+		{ID: 1, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)},
+		{ID: 2, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)},
+	}
+	a.mem.Bytes()[0] = 1
+	n, err := a.qp.PostSend(wrs)
+	hinted(t, err, syscall.ENOMEM, "ERR")
+	if n != 2 {
+		t.Errorf("posted %d, want 2", n)
+	}
+	for i, wc := range a.wait(2) {
+		if wc.Status != driver.WRFlushErr || wc.ID != uint64(i+1) {
+			t.Errorf("completion %+v", wc)
+		}
+	}
+	// In ERR requests are accepted and flushed.
+	a.send(driver.SendWR{ID: 3, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+	if wc := a.one(driver.WRFlushErr); wc.ID != 3 {
+		t.Errorf("completion %+v", wc)
+	}
+	if b.mem.Bytes()[0] != 0 {
+		t.Error("a flushed request ran")
+	}
+}
+
+// The kernel does not flush receives that are posted in ERR.
+func TestHWRecvInErr(t *testing.T) {
+	for _, how := range []string{"by Modify", "by a failed request", "seen by Query"} {
+		t.Run(how, func(t *testing.T) {
+			a, b := local(t, shape{})
+			a.to(driver.RTS, b)
+			b.to(driver.RTS, a)
+			switch how {
+			case "by Modify":
+				must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+			case "by a failed request":
+				bad := b.remote(0)
+				bad.RKey ^= 0x5a00
+				a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: bad})
+				a.one(driver.RemAccessErr)
+			case "seen by Query":
+				// The kernel moves it to ERR behind the driver's back, and is done
+				// when it has flushed what there was.
+				a.recv(driver.RecvWR{ID: 6})
+				must(t, a.qp.flush())
+				a.filled(1)
+				a.cq.q.drop(a.qp.Num())
+				a.recv(driver.RecvWR{ID: 7})
+				a.none()
+				if got := get(a.qp.Query())(t).State; got != driver.Err {
+					t.Errorf("state %v", got)
+				}
+				if wc := a.one(driver.WRFlushErr); wc.ID != 7 {
+					t.Errorf("completion %+v", wc)
+				}
+			}
+			for id := range uint64(3) {
+				a.recv(driver.RecvWR{ID: id, SGL: []driver.SGE{a.sge(0, 8)}})
+				if wc := a.one(driver.WRFlushErr); wc.ID != id {
+					t.Errorf("completion %+v, want %d", wc, id)
+				}
+			}
+		})
+	}
+}
+
+// Receives that are posted between the failure of a QP and the poll that tells
+// of it are flushed too.
+func TestHWRecvBeforeErrIsKnown(t *testing.T) {
+	a, b := local(t, shape{})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	bad := b.remote(0)
+	bad.RKey ^= 0x5a00
+	a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: bad})
+	a.filled(1)
+	a.recv(driver.RecvWR{ID: 2})
+	wcs := a.wait(2)
+	if wcs[0].ID != 1 || wcs[0].Status != driver.RemAccessErr || wcs[1].ID != 2 || wcs[1].Status != driver.WRFlushErr {
+		t.Errorf("completions %+v", wcs)
+	}
+}
+
+// A CQ that is too small loses completions while its QPs go on. The event, the
+// driver's word, and ERR are what the caller has.
+func TestHWOverrun(t *testing.T) {
+	a, b := local(t, shape{depth: 32, cq: 4})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	room := a.cq.Depth()
+	wrs := make([]driver.SendWR, room+3)
+	for i := range wrs {
+		wrs[i] = driver.SendWR{ID: uint64(i), Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 1)}, Remote: b.remote(0)}
+	}
+	a.send(wrs...)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		e := get(a.dev.NextEvent(ctx))(t)
+		if e.Type == driver.EventCQErr {
+			if e.Cookie != 77 {
+				t.Errorf("event %+v, want cookie 77", e)
+			}
+			break
+		}
+	}
+	if got := get(a.qp.Query())(t).State; got != driver.RTS {
+		t.Logf("this kernel moved the QP to %v itself", got)
+	}
+	for i, wc := range a.wait(room) { // none of those that fitted is lost
+		if wc.ID != uint64(i) || wc.Status != driver.Success {
+			t.Errorf("completion %+v", wc)
+		}
+	}
+	for range 2 {
+		if n, err := a.cq.Poll(make([]driver.WC, 1)); n != 0 || err != driver.ErrCQOverrun {
+			t.Errorf("poll gave %d, %v", n, err)
+		}
+	}
+	must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+	if b.cq.overrun.Load() {
+		t.Error("the other CQ is marked too")
+	}
+}
+
+// Completions that are in the CQ when it is armed give no event; the next one
+// does, once.
+func TestHWEvents(t *testing.T) {
+	a, b := local(t, shape{events: true})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	write := driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	late := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	quiet := func(why string) {
+		t.Helper()
+		if cookie, err := a.ch.Wait(soon()); err != context.DeadlineExceeded {
+			t.Errorf("%s: event %d, %v", why, cookie, err)
+		}
+	}
+	event := func(why string) {
+		t.Helper()
+		if cookie, err := a.ch.Wait(late()); cookie != 77 || err != nil {
+			t.Errorf("%s: event %d, %v", why, cookie, err)
+		}
+	}
+	a.send(write)
+	a.filled(1)
+	quiet("not armed")
+	must(t, a.cq.Arm(false))
+	quiet("armed with a completion there")
+	a.one(driver.Success)
+	a.send(write)
+	event("the next completion")
+	a.one(driver.Success)
+	a.send(write)
+	quiet("one event for each arming")
+	a.one(driver.Success)
+
+	// Solicited only: an ordinary receive is not worth an event.
+	must(t, a.cq.Arm(true))
+	a.recv(driver.RecvWR{}, driver.RecvWR{})
+	b.send(driver.SendWR{Op: driver.OpSend})
+	a.one(driver.Success)
+	quiet("not solicited")
+	b.send(driver.SendWR{Op: driver.OpSend, Flags: driver.Solicited})
+	event("solicited")
+	a.one(driver.Success)
+
+	// A wait that was cancelled leaves the channel usable; Close ends one.
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { time.Sleep(20 * time.Millisecond); cancel() }()
+	if _, err := a.ch.Wait(ctx); err != context.Canceled {
+		t.Errorf("cancelled wait: %v", err)
+	}
+	must(t, a.cq.Arm(false))
+	woken := make(chan error)
+	go func() { _, err := a.ch.Wait(late()); woken <- err }()
+	a.send(write)
+	must(t, <-woken)
+	a.one(driver.Success)
+}
+
+// The wait for an asynchronous event ends with its context and with Close.
+func TestHWAsyncEventsEnd(t *testing.T) {
+	at, _ := pair(t, random(t), false)
+	dev := get(at.dev.Open())(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if e, err := dev.NextEvent(ctx); err != context.DeadlineExceeded {
+		t.Errorf("event %+v, %v", e, err)
+	}
+	woken := make(chan error)
+	go func() { _, err := dev.NextEvent(t.Context()); woken <- err }()
+	time.Sleep(20 * time.Millisecond)
+	must(t, dev.Close())
+	if err := <-woken; err != driver.ErrClosed {
+		t.Errorf("wait ended with %v", err)
+	}
+}
+
+// The kernel registers its own rings, if asked.
+func TestHWRegisterRing(t *testing.T) {
+	a, _ := local(t, shape{})
+	for name, s := range map[string]offheap.Span{"CQ": a.cq.q.mem, "send queue": a.qp.sq.mem, "receive queue": a.qp.rq.mem} {
+		if _, err := a.pd.RegMR(s, s.Addr(), driver.LocalWrite); err != errRing {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHWRegister(t *testing.T) {
+	a, _ := local(t, shape{})
+	part := get(a.mem.Slice(100, 5000))(t)
+	for _, test := range []struct {
+		name   string
+		s      offheap.Span
+		iova   uint64
+		access driver.Access
+		want   error
+	}{
+		{"unaligned", part, part.Addr(), driver.LocalWrite, nil},
+		{"other address, same offset", part, 1<<40 + part.Addr()%4096, driver.LocalWrite, nil},
+		{"other offset", part, part.Addr() + 1, driver.LocalWrite, syscall.EINVAL},
+		{"read only", part, part.Addr(), driver.RemoteRead, nil},
+		{"remote write alone", part, part.Addr(), driver.RemoteWrite, syscall.EINVAL},
+		{"remote atomic alone", part, part.Addr(), driver.RemoteAtomic, syscall.EINVAL},
+		{"nothing", offheap.Span{}, 0, driver.LocalWrite, syscall.EINVAL},
+		{"on demand", part, part.Addr(), driver.OnDemand | driver.LocalWrite, driver.ErrNotSupported},
+		{"relaxed ordering", part, part.Addr(), driver.RelaxedOrdering | driver.LocalWrite, nil},
+	} {
+		mr, err := a.pd.RegMR(test.s, test.iova, test.access)
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.want)
+		}
+		if err == nil {
+			must(t, mr.Close())
+		}
+	}
+}
+
+// Memory that is unmapped while it is registered stays until the MR is closed.
+func TestHWBufferClosedFirst(t *testing.T) {
+	a, b := local(t, shape{})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	s := get(offheap.Map(4096, offheap.Options{}))(t)
+	copy(s.Bytes(), "still here")
+	mr := get(a.pd.RegMR(s, s.Addr(), driver.LocalWrite))(t)
+	must(t, s.Release())
+	lkey, _ := mr.Keys()
+	a.send(driver.SendWR{Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{{Addr: s.Addr(), Length: 10, LKey: lkey}}, Remote: b.remote(0)})
+	a.one(driver.Success)
+	if got := string(b.mem.Bytes()[:10]); got != "still here" {
+		t.Errorf("got %q", got)
+	}
+	must(t, mr.Close())
+	if err := s.Retain(); err == nil {
+		t.Error("the memory is still mapped")
+	}
+}
+
+func TestHWDMABuf(t *testing.T) {
+	a, _ := local(t, shape{})
+	_, err := a.pd.RegDMABuf(driver.DMABuf{FD: 0, Length: 4096}, driver.LocalWrite)
+	probe := a.dev.Probe(driver.FeatureDMABuf)
+	for _, err := range []error{err, probe} {
+		var e *driver.NotSupportedError
+		if !errors.As(err, &e) || e.By != driver.LacksDevice || !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// Nothing of a closed context is left: no mapped ring, no descriptor, no object.
+// A ring that stayed mapped would keep the objects alive.
+func TestHWTearDown(t *testing.T) {
+	at, there := pair(t, random(t), false)
+	fds := func() int { return len(get(os.ReadDir("/proc/self/fd"))(t)) }
+	before := fds()
+	t.Run("connection", func(t *testing.T) {
+		a, b := connected(t, at, there, shape{events: true})
+		a.send(driver.SendWR{Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+		if err := a.cq.Close(); err != driver.ErrBusy {
+			t.Errorf("CQ in use: %v", err)
+		}
+		if err := a.pd.Close(); err != driver.ErrBusy {
+			t.Errorf("PD in use: %v", err)
+		}
+		a.send(driver.SendWR{Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+		a.one(driver.Success) // a refused Close changed nothing
+		must(t, a.qp.Close())
+		a.qp = nil
+		if hs := get(a.dev.Dev.Handles(uapi.ObjectQP))(t); len(hs) != 0 {
+			t.Errorf("QP handles %v are left", hs)
+		}
+	})
+	if maps := string(get(os.ReadFile("/proc/self/maps"))(t)); strings.Contains(maps, "uverbs") {
+		t.Errorf("a ring is still mapped:\n%s", maps)
+	}
+	if after := fds(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+	if out, err := exec.Command("rdma", "res", "show", "cq").CombinedOutput(); err == nil && bytes.Contains(out, []byte("rxe.test")) {
+		t.Errorf("CQs are left:\n%s", out)
+	}
+}
+
+// The limit of locked memory counts only for processes without CAP_IPC_LOCK, so
+// this one gives its rights up, in a process of its own.
+func TestHWMemLock(t *testing.T) {
+	const limit, size = 1 << 20, 4 << 20
+	if os.Getenv("PURERDMA_TEST_MEMLOCK") == "" {
+		if os.Getuid() != 0 {
+			t.Skip("needs root, to give its rights up")
+		}
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHWMemLock$", "-test.v")
+		cmd.Env = append(os.Environ(), "PURERDMA_TEST_MEMLOCK=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	a, _ := local(t, shape{})
+	must(t, syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &syscall.Rlimit{Cur: limit, Max: limit}))
+	must(t, syscall.Setuid(65534))
+	small := get(offheap.Map(limit/4, offheap.Options{}))(t)
+	defer small.Release()
+	mr := get(a.pd.RegMR(small, small.Addr(), driver.LocalWrite))(t)
+	big := get(offheap.Map(size, offheap.Options{}))(t)
+	defer big.Release()
+	_, err := a.pd.RegMR(big, big.Addr(), driver.LocalWrite)
+	hinted(t, err, syscall.ENOMEM, "4194304", "1048576", "LimitMEMLOCK")
+	t.Log(err)
+	must(t, mr.Close()) // the rest of the clean-up shows that ioctls still work
+}
+
+// An address that nobody has is looked for for a second.
+func TestHWNoNeighbour(t *testing.T) {
+	r := random(t)
+	ps := places(t)
+	var at place
+	for _, i := range r.Perm(len(ps)) {
+		if ps[i].gid.GID.Addr().Is4() {
+			at = ps[i]
+		}
+	}
+	if at.dev == nil {
+		t.Skip("needs a GID that is an IPv4 address")
+	}
+	a := open(t, at, shape{})
+	nobody := a.at.gid.GID.Addr().As4()
+	nobody[3] ^= 0x80
+	peer := *a
+	peer.at.gid.GID = netip.AddrFrom4(nobody).As16()
+	must(t, a.qp.toInit())
+	err := a.qp.Modify(a.rtr(&peer))
+	t.Log(err)
+	hinted(t, err, syscall.ETIMEDOUT, netip.AddrFrom4(nobody).String(), "ARP")
+	peer.at = a.at
+	attr, mask := a.rtr(&peer)
+	attr.AH.SGIDIndex = 200
+	hinted(t, a.qp.Modify(attr, mask), unix.ENODATA, "GID index 200")
+	attr.AH.IsGlobal = false
+	if err := a.qp.Modify(attr, mask); err != errNotGlobal {
+		t.Errorf("not global: %v", err)
+	}
+}
+
+// RESET empties the queues and takes the completions out; the QP is as new then,
+// however often, and also with its indices near their wrap.
+func TestHWReset(t *testing.T) {
+	eachWay(t, func(t *testing.T, r *rand.Rand, at, there place) {
+		a, b := open(t, at, shape{depth: 6}), open(t, there, shape{depth: 6})
+		for round := range 5 {
+			a.to(driver.RTS, b)
+			b.to(driver.RTS, a)
+			for range 1 + r.IntN(5) {
+				a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+				a.recv(driver.RecvWR{ID: 2})
+			}
+			if round%2 == 1 {
+				must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+			}
+			for _, e := range []*end{a, b} {
+				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				if sq, rq := &e.qp.sq, &e.qp.rq; sq.used(sq.prod, sq.consumed()) != 0 || rq.used(rq.prod, rq.consumed()) != 0 {
+					t.Errorf("queues are not empty after RESET: send %d %d, receive %d %d", sq.prod, sq.consumed(), rq.prod, rq.consumed())
+				}
+				if n, err := e.cq.Poll(make([]driver.WC, 1)); n != 0 || err != nil {
+					t.Errorf("completions after RESET: %d, %v", n, err)
+				}
+			}
+			a.to(driver.RTS, b)
+			b.to(driver.RTS, a)
+			fill(r, a.mem.Bytes()[:64])
+			b.recv(driver.RecvWR{ID: 9, SGL: []driver.SGE{b.sge(0, 64)}})
+			a.send(driver.SendWR{ID: 8, Op: driver.OpSend, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 64)}})
+			if wc := a.one(driver.Success); wc.ID != 8 {
+				t.Errorf("completion %+v", wc)
+			}
+			if wc := b.one(driver.Success); wc.ID != 9 || !bytes.Equal(a.mem.Bytes()[:64], b.mem.Bytes()[:64]) {
+				t.Errorf("receive %+v, or data differs", wc)
+			}
+			for _, e := range []*end{a, b} {
+				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+			}
+		}
+	})
+}
+
+// Close takes a QP's completions out of a CQ and leaves those of the others.
+func TestHWCloseDropsCompletions(t *testing.T) {
+	a, b := local(t, shape{cq: 64})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	other := get(a.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: a.cq, RecvCQ: a.cq, Cap: driver.QPCap{SendWR: 8, RecvWR: 8, SendSGE: 1, RecvSGE: 1}}))(t).(*QP)
+	must(t, other.toInit())
+	must(t, other.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+	for i := range 6 {
+		if n, err := other.PostRecv([]driver.RecvWR{{ID: 100}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		a.send(driver.SendWR{ID: uint64(i), Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+	}
+	a.filled(12)
+	must(t, other.Close())
+	for i, wc := range a.wait(6) {
+		if wc.ID != uint64(i) || wc.QPN != a.qp.Num() {
+			t.Errorf("completion %+v", wc)
+		}
+	}
+	a.none()
+}
+
+// SQD lets what was begun end and holds back what comes then.
+func TestHWDrain(t *testing.T) {
+	a, b := local(t, shape{})
+	a.to(driver.RTS, b)
+	b.to(driver.RTS, a)
+	wr := driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}
+	a.send(wr)
+	a.one(driver.Success)
+	must(t, a.qp.Modify(&driver.QPAttr{State: driver.SQD}, driver.QPStateMask))
+	for end := time.Now().Add(patience); get(a.qp.Query())(t).SQDraining; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the queue does not drain")
+		}
+	}
+	wr.ID = 2
+	a.send(wr)
+	a.none()
+	err := a.qp.Modify(&driver.QPAttr{State: driver.RTS}, driver.QPStateMask)
+	must(t, err)
+	a.send(driver.SendWR{ID: 3, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
+	for i, wc := range a.wait(2) {
+		if wc.ID != uint64(i+2) || wc.Status != driver.Success {
+			t.Errorf("completion %+v", wc)
+		}
+	}
+}
+
+// What the device does not make is refused with the limit.
+func TestHWLimits(t *testing.T) {
+	a, _ := local(t, shape{})
+	attr := get(a.dev.QueryDevice())(t)
+	qp := func(c driver.QPCap) error {
+		_, err := a.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: a.cq, RecvCQ: a.cq, Cap: c})
+		return err
+	}
+	hinted(t, qp(driver.QPCap{SendWR: 1, RecvWR: 1, SendSGE: attr.MaxSGE + 1, RecvSGE: 1}), syscall.EINVAL, "gather", "33", "32")
+	hinted(t, qp(driver.QPCap{SendWR: 1, RecvWR: 1, SendSGE: 1, RecvSGE: attr.MaxSGE + 1}), syscall.EINVAL, "scatter", "33", "32")
+	hinted(t, qp(driver.QPCap{SendWR: 1, RecvWR: 1, SendSGE: 1, RecvSGE: 1, Inline: maxInline + 1}), syscall.EINVAL, "inline", "513", "512")
+	hinted(t, qp(driver.QPCap{SendWR: attr.MaxQPWR + 1, RecvWR: 1, SendSGE: 1, RecvSGE: 1}), syscall.EINVAL, "send requests")
+	hinted(t, qp(driver.QPCap{SendWR: -1, RecvWR: 1}), syscall.EINVAL, "send requests")
+	_, err := a.dev.CreateCQ(driver.CQConfig{Depth: attr.MaxCQE + 1})
+	hinted(t, err, syscall.EINVAL, "depth", "32768", "32767")
+	_, err = a.dev.CreateCQ(driver.CQConfig{Depth: 1, Vector: 99})
+	hinted(t, err, syscall.EINVAL, "vector")
+	for typ, want := range map[driver.QPType]error{driver.UC: driver.ErrNotSupported, driver.UD: driver.ErrNotSupported, 9: syscall.EINVAL} {
+		if _, err := a.pd.CreateQP(driver.QPConfig{Type: typ, SendCQ: a.cq, RecvCQ: a.cq}); !errors.Is(err, want) {
+			t.Errorf("%v: %v", typ, err)
+		}
+	}
+	if q, err := a.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: a.cq, RecvCQ: a.cq}); err == nil {
+		if n, err := q.PostRecv(nil); n != 0 || err != driver.ErrBadState {
+			t.Errorf("%d, %v", n, err)
+		}
+		must(t, q.Close())
+	} else {
+		t.Errorf("a QP without queues: %v", err)
+	}
+}
