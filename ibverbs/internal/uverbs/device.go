@@ -102,8 +102,8 @@ func (d *Device) GetContext(u UHW) error {
 		return err
 	}
 	defer d.put(f)
-	vectors := f.outOptional(uapi.AttrGetContextNumCompVectors, 4)
-	support := f.outOptional(uapi.AttrGetContextCoreSupport, 8)
+	vectors := f.out(uapi.AttrGetContextNumCompVectors, 4)
+	support := f.out(uapi.AttrGetContextCoreSupport, 8)
 	drv := f.uhw(u)
 	if err := f.do(d.k, d.fd); err != nil {
 		if err == syscall.EPROTONOSUPPORT {
@@ -111,16 +111,11 @@ func (d *Device) GetContext(u UHW) error {
 		}
 		return gone(err)
 	}
-	d.compVectors = 1
-	if n := f.u32(vectors); f.present(vectors) && n != 0 {
-		if n > maxCompVectors {
-			return &ResponseError{"number of completion vectors", uint64(n)}
-		}
-		d.compVectors = int(n)
+	n := f.u32(vectors)
+	if n > maxCompVectors {
+		return &ResponseError{"number of completion vectors", uint64(n)}
 	}
-	if f.present(support) {
-		d.coreSupport = f.u64(support)
-	}
+	d.compVectors, d.coreSupport = int(max(n, 1)), f.u64(support)
 	copy(u.Out, f.bytes(drv))
 	return nil
 }

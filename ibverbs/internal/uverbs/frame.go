@@ -68,7 +68,9 @@ func (f *frame) begin(driverID uint32, object, method uint16) {
 	binary.NativeEndian.PutUint32(f.b[16:], driverID)
 }
 
-func (f *frame) attr(id uint16, n int, flags uint16, data uint64, ptr bool) int {
+// attr adds an attribute of n bytes. All are mandatory: a kernel that does not
+// know one refuses the command.
+func (f *frame) attr(id uint16, n int, data uint64, ptr bool) int {
 	switch {
 	case f.n == maxAttrs:
 		f.fail(errTooManyAttrs)
@@ -83,7 +85,7 @@ func (f *frame) attr(id uint16, n int, flags uint16, data uint64, ptr bool) int 
 	a := f.b[hdrSize+i*attrSize:]
 	binary.NativeEndian.PutUint16(a, id)
 	binary.NativeEndian.PutUint16(a[attrLen:], uint16(n))
-	binary.NativeEndian.PutUint16(a[attrFlags:], flags)
+	binary.NativeEndian.PutUint16(a[attrFlags:], uapi.AttrFMandatory)
 	binary.NativeEndian.PutUint64(a[attrData:], data)
 	return i
 }
@@ -117,11 +119,9 @@ func (f *frame) room(n int) int {
 }
 
 // in adds an input. Up to eight bytes lie in the attribute itself.
-func (f *frame) in(id uint16, v []byte) { f.inFlags(id, uapi.AttrFMandatory, v) }
-
-func (f *frame) inFlags(id, flags uint16, v []byte) {
+func (f *frame) in(id uint16, v []byte) {
 	if len(v) <= uapi.InlineMax {
-		i := f.attr(id, len(v), flags, 0, false)
+		i := f.attr(id, len(v), 0, false)
 		copy(f.b[hdrSize+i*attrSize+attrData:], v)
 		return
 	}
@@ -129,7 +129,7 @@ func (f *frame) inFlags(id, flags uint16, v []byte) {
 	if f.err == nil {
 		copy(f.b[off:f.end], v)
 	}
-	f.attr(id, len(v), flags, uint64(off), true)
+	f.attr(id, len(v), uint64(off), true)
 }
 
 func (f *frame) in32(id uint16, v uint32) {
@@ -146,27 +146,22 @@ func (f *frame) in64(id uint16, v uint64) {
 
 // constant adds a value of a CONST attribute, eight bytes whatever its type.
 func (f *frame) constant(id uint16, v uint64) {
-	f.attr(id, 8, uapi.AttrFMandatory, v, false)
+	f.attr(id, 8, v, false)
 }
 
-// out adds an output of n bytes.
-func (f *frame) out(id uint16, n int) output { return f.outFlags(id, uapi.AttrFMandatory, n) }
-
-// outOptional adds an output that older kernels ignore; present tells.
-func (f *frame) outOptional(id uint16, n int) output { return f.outFlags(id, 0, n) }
-
-func (f *frame) outFlags(id, flags uint16, n int) output {
+// out adds an output of n bytes. What the kernel does not write of it is zero.
+func (f *frame) out(id uint16, n int) output {
 	off := f.room(n)
-	return output{attr: f.attr(id, n, flags, uint64(off), true), off: off, len: n}
+	return output{attr: f.attr(id, n, uint64(off), true), off: off, len: n}
 }
 
 // handle adds an existing object, file an existing descriptor.
-func (f *frame) handle(id uint16, h uint32) { f.attr(id, 0, uapi.AttrFMandatory, uint64(h), false) }
-func (f *frame) file(id uint16, fd int)     { f.attr(id, 0, uapi.AttrFMandatory, uint64(fd), false) }
+func (f *frame) handle(id uint16, h uint32) { f.attr(id, 0, uint64(h), false) }
+func (f *frame) file(id uint16, fd int)     { f.attr(id, 0, uint64(fd), false) }
 
 // created adds an object or descriptor that the command makes.
 func (f *frame) created(id uint16) output {
-	return output{attr: f.attr(id, 0, uapi.AttrFMandatory, 0, false)}
+	return output{attr: f.attr(id, 0, 0, false)}
 }
 
 // uhw adds the driver's part.
@@ -208,11 +203,6 @@ func (f *frame) do(k Kernel, fd int) error {
 		return err
 	}
 	return k.Ioctl(fd, f.b[:f.end])
-}
-
-// present reports whether the kernel wrote o.
-func (f *frame) present(o output) bool {
-	return binary.NativeEndian.Uint16(f.b[hdrSize+o.attr*attrSize+attrFlags:])&uapi.AttrFValidOutput != 0
 }
 
 // bytes is the payload of o, valid until the frame is used again.

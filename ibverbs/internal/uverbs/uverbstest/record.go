@@ -15,6 +15,7 @@ type Record struct {
 	Command uint32 // of an InvokeWrite
 	Attrs   []RecordAttr
 	Err     error // what the kernel answered
+	Write   bool  // it went by write(2)
 }
 
 // RecordAttr is an attribute of a Record. Value is its input bytes; handles,
@@ -62,6 +63,9 @@ func (r *Record) Name() string {
 func (r Record) String() string {
 	var b strings.Builder
 	b.WriteString(r.Name())
+	if r.Write {
+		b.WriteString(" by write(2)")
+	}
 	if r.Err != nil {
 		fmt.Fprintf(&b, ": %v", r.Err)
 	}
