@@ -2,6 +2,7 @@ package rxe
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
@@ -429,10 +431,12 @@ func TestKernelBeside(t *testing.T) {
 	cq := &CQ{q: *fakeCompQueue(t, 16)}
 	var wg sync.WaitGroup
 	var bad error
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the slowest machine
+	defer cancel()
 	wg.Go(func() {
 		sq, cons := qp.sq.ring, uint32(0)
 		out, prod := cq.q.ring, uint32(0)
-		for id := uint64(0); id < total; {
+		for id := uint64(0); id < total && ctx.Err() == nil; {
 			if mmio.LoadAcquire32(&sq.head.ProducerIndex) == cons || out.next(prod) == mmio.LoadAcquire32(&out.head.ConsumerIndex) {
 				runtime.Gosched()
 				continue
@@ -454,7 +458,7 @@ func TestKernelBeside(t *testing.T) {
 	})
 	next, done := uint64(0), uint64(0)
 	wcs := make([]driver.WC, 5)
-	for done < total {
+	for done < total && ctx.Err() == nil {
 		var wrs [3]driver.SendWR
 		for i := range wrs {
 			id := next + uint64(i)
@@ -480,8 +484,8 @@ func TestKernelBeside(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if bad != nil {
-		t.Error(bad)
+	if bad != nil || ctx.Err() != nil {
+		t.Error(done, bad, ctx.Err())
 	}
 }
 
