@@ -9,7 +9,6 @@ import (
 
 // registration is what the cache keeps: *ibverbs.MR.
 type registration interface {
-	comparable
 	Close() error
 }
 
@@ -36,7 +35,7 @@ type share[R registration] struct {
 	mu     sync.Mutex
 	index  *index[R]
 	entry  *entry[R]
-	off, n int // of the user's range within the entry
+	off, n int  // of the user's range within the entry
 	left   bool // the entry no longer counts it
 	closed bool
 }
