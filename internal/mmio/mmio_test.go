@@ -4,31 +4,13 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"unsafe"
-
-	"github.com/purerdma/purerdma/internal/offheap"
 )
-
-// page is off-heap memory, which the race detector leaves alone.
-func page(t testing.TB) unsafe.Pointer {
-	t.Helper()
-	s, err := offheap.Map(4096, offheap.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s.Pointer()
-}
 
 // TestWidth sees that a store changes its own bytes and no others, and that a
 // load gives them back.
 func TestWidth(t *testing.T) {
 	words := (*[4]uint64)(page(t))
-	halves := (*[8]uint32)(unsafe.Pointer(words))
+	halves := halves(words)
 	const all, v64, v32 = ^uint64(0), 0x0123456789abcdef, 0x89abcdef
 
 	for name, store := range map[string]func(*uint64, uint64){"StoreRelease64": StoreRelease64, "Store64": Store64} {
