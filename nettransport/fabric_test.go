@@ -2,6 +2,7 @@ package nettransport
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -154,7 +155,11 @@ func memory(t testing.TB, c *Comm, n int) (*MR, []byte) {
 // random fills b by seed.
 func random(b []byte, seed uint64) {
 	src := rand.NewPCG(seed, 1)
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, src.Uint64())
+		b = b[8:]
+	}
 	for i := range b {
-		b[i] = byte(src.Uint64() >> 32)
+		b[i] = byte(src.Uint64())
 	}
 }

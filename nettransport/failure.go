@@ -70,11 +70,20 @@ func (c *Comm) errorOn(rail int, qpn uint32, err error) *ibverbs.Error {
 	return e
 }
 
+// hint adds what to do to what is known of the port.
+func hint(e *ibverbs.Error, what string) error {
+	if e.Hint != "" {
+		what = e.Hint + "; " + what
+	}
+	e.Hint = what
+	return e
+}
+
 // completionError is what a completion that failed means.
 func (c *Comm) completionError(rail int, wc *ibverbs.WC) error {
 	e := c.errorOn(rail, wc.QPN, &ibverbs.CompletionError{Status: wc.Status, VendorErr: wc.VendorErr, QPN: wc.QPN, ID: wc.ID})
-	if e.Hint == "" && wc.Status == ibverbs.RetryExcErr {
-		e.Hint = "test the path between the two GIDs with ping and ib_write_bw -x; raise the time-out (NCCL_IB_TIMEOUT, qp.WithTimeout) only if the network is slow to recover"
+	if wc.Status == ibverbs.RetryExcErr {
+		return hint(e, "test the path between the two GIDs with ping and ib_write_bw -x; raise the time-out (NCCL_IB_TIMEOUT, qp.WithTimeout) only if the network is slow to recover")
 	}
 	return e
 }
@@ -84,7 +93,7 @@ func (c *Comm) protocolError(rail int, qpn uint32, err error) error {
 	e := c.errorOn(rail, qpn, err)
 	var d *disagreement
 	if errors.As(err, &d) {
-		e.Hint = "set the same NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_SPLIT_DATA_ON_QPS and NCCL_IB_AR_THRESHOLD at both ends (Config.QPsPerConn, Split, ARThreshold)"
+		return hint(e, "set the same NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_SPLIT_DATA_ON_QPS and NCCL_IB_AR_THRESHOLD at both ends (Config.QPsPerConn, Split, ARThreshold)")
 	}
 	return e
 }
@@ -115,15 +124,13 @@ func (c *Comm) goneError() error {
 	}
 	l := &c.lanes[0]
 	e := c.errorOn(l.rail, l.qp.Num(), why)
-	e.Hint = "look at the peer's own log for why it ended"
-	return e
+	return hint(e, "look at the peer's own log for why it ended")
 }
 
 func (c *Comm) noProgressError(limit time.Duration) error {
 	l := &c.lanes[0]
 	e := c.errorOn(l.rail, l.qp.Num(), fmt.Errorf("%w for %v", ErrNoProgress, limit))
-	e.Hint = "the peer's process lives: it is stuck, or the path between the two GIDs does not work"
-	return e
+	return hint(e, "the peer's process lives: it is stuck, or the path between the two GIDs does not work")
 }
 
 // faultError is for an asynchronous event.

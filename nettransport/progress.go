@@ -56,7 +56,7 @@ func (c *Comm) complete(i int, wc *ibverbs.WC) error {
 			c.requests.table[id&(MaxRequests-1)].arrived(i)
 			id >>= slotBits
 		}
-	case q.kind == receiving && wc.Op == ibverbs.WCRecvWriteWithImm:
+	case q.kind == receiving && wc.Op.IsRecv():
 		if err := c.received(q, wc); err != nil {
 			return c.protocolError(i, wc.QPN, err)
 		}
@@ -85,8 +85,8 @@ var errDevice = errors.New("the device completed what was not asked for")
 // received checks what a message's last write on one queue pair told against what it must be. NCCL trusts it, so ends with
 // another number of queue pairs or another way to split take pieces of one message for another.
 func (c *Comm) received(q *request, wc *ibverbs.WC) error {
-	if wc.Flags&ibverbs.WCWithImm == 0 {
-		return fmt.Errorf("%w: a message ended without immediate data", ErrProtocol)
+	if wc.Op != ibverbs.WCRecvWriteWithImm || wc.Flags&ibverbs.WCWithImm == 0 {
+		return fmt.Errorf("%w: a message did not end with an RDMA write with immediate data", ErrProtocol)
 	}
 	imm := c.order(wc.Imm)
 	if q.n > 1 {
