@@ -10,7 +10,7 @@ import (
 )
 
 // hintLab is for people without a device.
-const hintLab = "load a driver for the adapter, or try in the lab's virtual machine: lab/qptune"
+const hintLab = "load a driver for the adapter, or try in the lab's virtual machine: bench/qptune/lab"
 
 // Candidate is a device as far as a benchmark cares.
 type Candidate struct {

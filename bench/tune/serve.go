@@ -27,12 +27,16 @@ type Session struct {
 
 // Serve is the end that does what the other one says, over nc, which it closes. It returns when the other end has finished, fails or
 // goes away, or when ctx ends. Whatever happens, the End of the session is closed.
-func Serve(ctx context.Context, nc net.Conn, c EndConfig) (s Session, err error) {
-	s.Peer = peerName(nc)
-	ctl, err := greet(ctx, nc, s.Peer)
+func Serve(ctx context.Context, nc net.Conn, c EndConfig) (Session, error) {
+	ctl, err := greet(ctx, nc)
 	if err != nil {
-		return s, err
+		return Session{Peer: peerName(nc)}, err
 	}
+	return serve(ctx, ctl, nc, c)
+}
+
+func serve(ctx context.Context, ctl *control.Conn, nc net.Conn, c EndConfig) (s Session, err error) {
+	s.Peer = ctl.Peer()
 	defer func() { err = errors.Join(err, ctl.Close()) }()
 	ctx, release := both(ctx, ctl)
 	defer release()
@@ -55,10 +59,10 @@ func peerName(nc net.Conn) string {
 	return "the other process"
 }
 
-func greet(ctx context.Context, nc net.Conn, peer string) (*control.Conn, error) {
+func greet(ctx context.Context, nc net.Conn) (*control.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return control.New(ctx, nc, peer, hello())
+	return control.New(ctx, nc, peerName(nc), hello())
 }
 
 // both ends with ctx or with the control connection, whichever is first; its cause says why.

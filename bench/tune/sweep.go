@@ -28,11 +28,11 @@ type Result struct {
 	Notes            []string
 }
 
-// CaseResult is what was measured of one case, with an entry for each completed round.
+// CaseResult is what was measured of one case, in completed rounds.
 type CaseResult struct {
 	plan.Case
-	Messages  int       // in each round
-	Bandwidth []float64 // bytes a second
+	Messages  int       // in the streams of all rounds
+	Bandwidth []float64 // of each round, bytes a second
 	Half      []float64 // nanoseconds, half of each round trip of all rounds, ascending
 }
 
@@ -43,7 +43,7 @@ func name(s plan.Setting) string { return advise.Candidate{QPs: s.QPs, Split: s.
 // spec.Budget.
 func Sweep(ctx context.Context, nc net.Conn, c EndConfig, spec plan.Spec, a Attributes, progress Progress) (r Result, err error) {
 	began := time.Now()
-	ctl, err := greet(ctx, nc, peerName(nc))
+	ctl, err := greet(ctx, nc)
 	if err != nil {
 		return r, err
 	}
@@ -97,12 +97,10 @@ func (w *sweeper) sweep(ctx context.Context, c EndConfig, a Attributes) error {
 			return err
 		}
 	}
-	left := w.spec.Budget - time.Since(w.began)
-	fitted := plan.Fit(timings, w.spec.Depth, w.spec.Rounds, w.spec.Iters, left)
-	for i, k := range cases {
-		w.r.Cases = append(w.r.Cases, CaseResult{Case: k, Messages: fitted.Counts[i].Messages})
+	for _, k := range cases {
+		w.r.Cases = append(w.r.Cases, CaseResult{Case: k})
 	}
-	if err := w.rounds(ctx, fitted); err != nil {
+	if err := w.rounds(ctx, timings); err != nil {
 		return err
 	}
 	return w.ask(ctx, patience, askEnd, nil, sayEnded, nil)
@@ -173,7 +171,7 @@ func (w *sweeper) notePaths(s plan.Setting, paths []qp.Path) {
 		}
 	}
 	if n := len(ports); n > 0 && n < len(paths) {
-		w.r.Notes = append(w.r.Notes, fmt.Sprintf("%s: only %d different UDP source ports, so some QPs share a path through the network", name(s), n))
+		w.note("%s: only %d different UDP source ports, so some QPs share a path through the network", name(s), n)
 	}
 }
 
@@ -254,41 +252,58 @@ func (w *sweeper) try(ctx context.Context, k plan.Case) (plan.Timing, error) {
 	}, nil
 }
 
-// rounds measures every case in every round, in another order each time.
-func (w *sweeper) rounds(ctx context.Context, fitted plan.Fitted) error {
-	if over := fitted.Total - (w.spec.Budget - time.Since(w.began)); over > w.spec.Budget/10 {
-		w.r.Notes = append(w.r.Notes, fmt.Sprintf("all %d rounds would take about %v more than the budget of %v; there are as many as fit",
-			w.spec.Rounds, over.Round(time.Second), w.spec.Budget))
-	}
-	limit := 10*fitted.Total/time.Duration(max(w.spec.Rounds, 1)) + patience
-	for round := range w.spec.Rounds {
-		began := time.Now()
-		bandwidth, half := make([]float64, len(w.r.Cases)), make([][]float64, len(w.r.Cases))
-		for _, i := range plan.Order(len(w.r.Cases), w.spec.Seed, round) {
-			k := &w.r.Cases[i]
-			w.step(fmt.Sprintf("round %d of %d: %s", round+1, w.spec.Rounds, w.name(k.Case)))
-			s, err := w.run(ctx, run{Connection: k.Setting, Kind: stream, Size: k.Size, Count: k.Messages, Seed: w.nextSeed()}, limit)
-			if err != nil {
-				return err
-			}
-			bandwidth[i] = float64(k.Messages) * float64(k.Size) / s.took.Seconds()
-			p, err := w.run(ctx, run{Connection: k.Setting, Kind: pingPong, Size: k.Size, Count: fitted.Counts[i].RoundTrips, Seed: w.nextSeed()}, limit)
-			if err != nil {
-				return err
-			}
-			half[i] = p.half
+// rounds measures every case in every round. How much of each is decided anew before each round, by how long it took in the one
+// before: a machine that slows down costs messages, not rounds.
+func (w *sweeper) rounds(ctx context.Context, timings []plan.Timing) error {
+	for w.r.Rounds < w.spec.Rounds {
+		left := w.spec.Budget - time.Since(w.began)
+		fitted := plan.Fit(timings, w.spec.Depth, w.spec.Rounds-w.r.Rounds, w.spec.Iters, left)
+		if over := fitted.Total - left; w.r.Rounds == 0 && over > w.spec.Budget/10 {
+			w.note("all %d rounds would take about %v more than the budget of %v; there are as many as fit", w.spec.Rounds, over.Round(time.Second), w.spec.Budget)
 		}
-		for i := range w.r.Cases { // only whole rounds count, so that all cases have the same ones
-			k := &w.r.Cases[i]
-			k.Bandwidth = append(k.Bandwidth, bandwidth[i])
-			k.Half = append(k.Half, half[i]...)
-			slices.Sort(k.Half)
-		}
-		w.r.Rounds++
-		if round+1 < w.spec.Rounds && time.Since(w.began)+time.Since(began) > w.spec.Budget*5/4 {
-			w.r.Notes = append(w.r.Notes, fmt.Sprintf("ended after %d of %d rounds: the budget of %v is spent", w.r.Rounds, w.spec.Rounds, w.spec.Budget))
+		one := fitted.Total / time.Duration(w.spec.Rounds-w.r.Rounds)
+		if w.r.Rounds > 0 && one > left+w.spec.Budget/4 {
+			w.note("ended after %d of %d rounds: the budget of %v is spent", w.r.Rounds, w.spec.Rounds, w.spec.Budget)
 			return nil
 		}
+		if err := w.round(ctx, fitted.Counts, timings, 10*one); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (w *sweeper) note(format string, a ...any) {
+	w.r.Notes = append(w.r.Notes, fmt.Sprintf(format, a...))
+}
+
+// round measures every case once, in an order of its own, and takes the times of it. Only a whole round counts, so that all cases
+// have the same ones.
+func (w *sweeper) round(ctx context.Context, counts []plan.Count, timings []plan.Timing, limit time.Duration) error {
+	bandwidth, half := make([]float64, len(counts)), make([][]float64, len(counts))
+	for _, i := range plan.Order(len(counts), w.spec.Seed, w.r.Rounds) {
+		k, c := w.r.Cases[i].Case, counts[i]
+		w.step(fmt.Sprintf("round %d of %d: %s", w.r.Rounds+1, w.spec.Rounds, w.name(k)))
+		s, err := w.run(ctx, run{Connection: k.Setting, Kind: stream, Size: k.Size, Count: c.Messages, Seed: w.nextSeed()}, limit)
+		if err != nil {
+			return err
+		}
+		p, err := w.run(ctx, run{Connection: k.Setting, Kind: pingPong, Size: k.Size, Count: c.RoundTrips, Seed: w.nextSeed()}, limit)
+		if err != nil {
+			return err
+		}
+		bandwidth[i] = float64(c.Messages) * float64(k.Size) / s.took.Seconds()
+		half[i] = p.half
+		timings[i] = plan.Timing{Message: s.took / time.Duration(c.Messages), RoundTrip: p.took / time.Duration(c.RoundTrips),
+			Overhead: (s.whole - s.took + p.whole - p.took) / 2}
+	}
+	for i := range w.r.Cases {
+		k := &w.r.Cases[i]
+		k.Messages += counts[i].Messages
+		k.Bandwidth = append(k.Bandwidth, bandwidth[i])
+		k.Half = append(k.Half, half[i]...)
+		slices.Sort(k.Half)
+	}
+	w.r.Rounds++
 	return nil
 }

@@ -77,7 +77,7 @@ func TestSweep(t *testing.T) {
 				}
 			}
 			for _, k := range r.Cases {
-				if len(k.Bandwidth) != 2 || len(k.Half) != 20 || k.Messages != 10 || !(k.Bandwidth[0] > 0) || !(k.Half[0] > 0) {
+				if len(k.Bandwidth) != 2 || len(k.Half) != 20 || k.Messages != 20 || !(k.Bandwidth[0] > 0) || !(k.Half[0] > 0) {
 					t.Errorf("%+v", k)
 				}
 			}
