@@ -124,7 +124,7 @@ func Pair(t testing.TB, same bool) (a, b Place) {
 	if !same && lab.Inside() {
 		var others []Place
 		for _, p := range places {
-			if p.Device != a.Device && p.GID.GID.Addr().Is4() == a.GID.GID.Addr().Is4() {
+			if p.Device != a.Device && scope(p) == scope(a) {
 				others = append(others, p)
 			}
 		}
@@ -135,6 +135,17 @@ func Pair(t testing.TB, same bool) (a, b Place) {
 	}
 	t.Logf("runs between %v and %v", a, b)
 	return a, b
+}
+
+// scope tells addresses apart that do not reach each other.
+func scope(p Place) string {
+	switch addr := p.GID.GID.Addr(); {
+	case addr.Is4():
+		return "IPv4"
+	case addr.IsLinkLocalUnicast():
+		return "link"
+	}
+	return "IPv6"
 }
 
 // Open opens the device of a place and closes it at the end of the test, which
