@@ -100,6 +100,9 @@ func Open(name string, opts ...Option) (*Context, error) {
 	if i := slices.IndexFunc(found, func(d *Device) bool { in := d.Info(); return in.Name == name || in.PCI == name }); i >= 0 {
 		return found[i].Open()
 	}
+	if d := byNetDevice(o.drivers, found, name); d != nil {
+		return d.Open()
+	}
 	dev, err := openByGID(found, name)
 	if dev != nil {
 		return dev, nil
@@ -119,6 +122,21 @@ func join(err error, more ...error) error {
 		return err
 	}
 	return errors.Join(append([]error{err}, more...)...)
+}
+
+// byNetDevice is the device that a driver says the net device belongs to.
+func byNetDevice(drivers []driver.Driver, found []*Device, netDevice string) *Device {
+	for _, drv := range drivers {
+		f, ok := drv.(driver.NetDeviceFinder)
+		if !ok {
+			continue
+		}
+		name := f.FindNetDevice(netDevice)
+		if i := slices.IndexFunc(found, func(d *Device) bool { return d.Info().Name == name }); i >= 0 {
+			return found[i]
+		}
+	}
+	return nil
 }
 
 // openByGID opens the device of which a GID has this address, or this net

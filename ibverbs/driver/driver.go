@@ -27,6 +27,13 @@ type Driver interface {
 	Watch(ctx context.Context, changed chan<- struct{}) error
 }
 
+// NetDeviceFinder is a Driver that knows to which device a net device belongs
+// without opening any. That includes IPoIB, of which no GID tells.
+type NetDeviceFinder interface {
+	// FindNetDevice is the name of the RDMA device, "" if there is none.
+	FindNetDevice(netDevice string) string
+}
+
 // Device is a device that was found.
 type Device interface {
 	// Info is a snapshot of when it was found.

@@ -60,6 +60,15 @@ func (k *kernelDriver) Devices() ([]driver.Device, error) {
 	return devices, errors.Join(broken...)
 }
 
+// FindNetDevice implements driver.NetDeviceFinder.
+func (k *kernelDriver) FindNetDevice(netDevice string) string {
+	name, err := k.w.NetDevice(netDevice)
+	if err != nil { // mostly: it is no net device at all
+		return ""
+	}
+	return name
+}
+
 type device struct {
 	k *kernelDriver
 	n Node

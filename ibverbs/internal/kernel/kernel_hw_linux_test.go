@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 	"github.com/purerdma/purerdma/lab"
@@ -108,6 +109,17 @@ func TestGIDsByIoctlAndSysfsAgree(t *testing.T) {
 		if len(byIoctl) == 0 || !reflect.DeepEqual(byIoctl, bySys) {
 			t.Errorf("ioctl\n%+v\nsysfs\n%+v", byIoctl, bySys)
 		}
+	}
+}
+
+func TestNetDeviceOfARealDevice(t *testing.T) {
+	w, n, c := pick(t)
+	gids, err := c.GIDs(1)
+	if err != nil || len(gids) == 0 {
+		t.Fatal(gids, err)
+	}
+	if got := New(*w).(driver.NetDeviceFinder).FindNetDevice(gids[0].NetDev); got != n.Info.Name {
+		t.Errorf("%s belongs to %q, want %s", gids[0].NetDev, got, n.Info.Name)
 	}
 }
 

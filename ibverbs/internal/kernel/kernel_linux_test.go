@@ -82,6 +82,16 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+func TestFindNetDevice(t *testing.T) {
+	_, w := testWorld()
+	f := New(w).(driver.NetDeviceFinder)
+	for name, want := range map[string]string{"eth0": "rxe0", "eth9": ""} {
+		if got := f.FindNetDevice(name); got != want {
+			t.Errorf("%s belongs to %q, want %q", name, got, want)
+		}
+	}
+}
+
 // TestBrokenEntries leaves out what cannot be read and says why.
 func TestBrokenEntries(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -23,4 +23,6 @@ type World struct {
 	// InterfaceName is the name of a net device of this network namespace, ""
 	// if there is none with this index.
 	InterfaceName func(index int) string
+	// NetDevice is the name of the RDMA device that a net device belongs to.
+	NetDevice func(name string) (string, error)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/Mellanox/rdmamap"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 	"github.com/vishvananda/netlink/nl"
@@ -23,6 +24,7 @@ func Default() World {
 		Netlink:       askNetlink,
 		Uevents:       readUevents,
 		InterfaceName: interfaceName,
+		NetDevice:     rdmamap.GetRdmaDeviceForNetdevice,
 	}
 }
 

@@ -128,5 +128,11 @@ func testWorld() (*uverbstest.FakeKernel, World) {
 		InterfaceName: func(i int) string {
 			return map[int]string{2: "eth0", 3: "eth1"}[i]
 		},
+		NetDevice: func(name string) (string, error) {
+			if name == "eth0" {
+				return "rxe0", nil
+			}
+			return "", syscall.ENODEV
+		},
 	}
 }

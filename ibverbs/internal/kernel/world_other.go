@@ -20,5 +20,6 @@ func Default() World {
 		Netlink:       func(uint16, bool, []byte) ([][]byte, error) { return nil, syscall.ENOSYS },
 		Uevents:       func(context.Context, func([]byte)) error { return syscall.ENOSYS },
 		InterfaceName: func(int) string { return "" },
+		NetDevice:     func(string) (string, error) { return "", syscall.ENOSYS },
 	}
 }
