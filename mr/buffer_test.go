@@ -117,7 +117,7 @@ func TestHugePages(t *testing.T) {
 	} else if !strings.Contains(strictErr.Error(), "vm.nr_hugepages") {
 		t.Error(strictErr)
 	}
-	b2, err := Alloc(100, WithHugePagesIfAvailable(12345))
+	b2, err := Alloc(100, WithHugePagesIfAvailable(12345), WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil || b2.WhyOrdinaryPages() == nil || b2.Close() != nil {
 		t.Errorf("pages of no size: %v", err)
 	}
