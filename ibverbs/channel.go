@@ -2,8 +2,10 @@ package ibverbs
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -32,7 +34,8 @@ func newCompChannel(v *device) *CompChannel {
 
 // Wait blocks in Go's network poller until a CQ of the channel has an event,
 // which it acknowledges, until ctx is done or the channel is closed. The CQ
-// must be armed again before its next event. One goroutine reads at a time;
+// must be armed again before its next event. A CQ that fails (ErrCQOverrun,
+// ErrDeviceGone) is returned once, armed or not. One goroutine reads at a time;
 // others queue, each under its ctx.
 func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	for {
@@ -42,10 +45,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		select {
 		case <-ch.news:
 		case ch.reading <- struct{}{}:
-			var err error
-			if !ch.anyReady() {
-				err = ch.read(ctx, nil)
-			}
+			err := ch.read(ctx, nil)
 			<-ch.reading
 			if err != nil {
 				return nil, wrap("wait for completion event", ch.dev.info.Name, ch.n.name, err)
@@ -74,13 +74,6 @@ func (ch *CompChannel) take(want *CQ) *CQ {
 	return nil
 }
 
-// anyReady is asked by the holder of reading, the only one that adds to ready.
-func (ch *CompChannel) anyReady() bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	return len(ch.ready) > 0
-}
-
 func (ch *CompChannel) tell() {
 	select {
 	case ch.news <- struct{}{}:
@@ -89,14 +82,16 @@ func (ch *CompChannel) tell() {
 }
 
 // read takes one event from the device and hands it on. It is called by the
-// holder of reading. cq is on whose behalf, so that closing it ends the read.
-func (ch *CompChannel) read(ctx context.Context, cq *CQ) error {
-	ctx, cancel := context.WithCancel(ctx)
+// holder of reading. cq is on whose behalf, nil for Wait; its end, and for Wait
+// a CQ that failed, end the read without an error.
+func (ch *CompChannel) read(outer context.Context, cq *CQ) error {
+	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	ch.mu.Lock()
 	ch.stop, ch.readFor = cancel, cq
+	known := cq == nil && len(ch.ready) > 0 || cq != nil && cq.isClosed()
 	ch.mu.Unlock()
-	if cq != nil && cq.isClosed() {
+	if known {
 		return nil
 	}
 	cookie, err := ch.d.Wait(ctx)
@@ -104,8 +99,8 @@ func (ch *CompChannel) read(ctx context.Context, cq *CQ) error {
 	ch.stop, ch.readFor = nil, nil
 	ch.mu.Unlock()
 	if err != nil {
-		if cq != nil && cq.isClosed() {
-			return nil
+		if outer.Err() == nil && ctx.Err() != nil {
+			return nil // ended by forget or failed
 		}
 		return err
 	}
@@ -129,6 +124,20 @@ func (ch *CompChannel) hand(cq *CQ) {
 	ch.tell()
 }
 
+// failed hands on a CQ that reports an error from now on, armed or not, so that
+// who waits for it by the channel polls it.
+func (ch *CompChannel) failed(cq *CQ) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !slices.Contains(ch.ready, cq) {
+		ch.ready = append(ch.ready, cq)
+	}
+	ch.tell()
+	if ch.stop != nil && (ch.readFor == nil || ch.readFor == cq) {
+		ch.stop()
+	}
+}
+
 // forget drops a CQ that is being closed and ends a read on its behalf.
 func (ch *CompChannel) forget(cq *CQ) {
 	ch.mu.Lock()
@@ -140,8 +149,11 @@ func (ch *CompChannel) forget(cq *CQ) {
 }
 
 func (ch *CompChannel) destroy() error {
-	close(ch.gone)
-	return ch.d.Close()
+	err := ch.d.Close()
+	if !errors.Is(err, syscall.EBUSY) {
+		close(ch.gone)
+	}
+	return err
 }
 
 // Close is ErrBusy while a CQ uses the channel. Waiters return ErrClosed.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -324,7 +325,7 @@ func (c *CQ) fail(err error) {
 	}
 	c.mu.Unlock()
 	if c.ch != nil {
-		c.ch.forget(c)
+		c.ch.failed(c)
 	}
 }
 
@@ -340,11 +341,15 @@ func (c *CQ) isClosed() bool {
 func (c *CQ) destroy() error {
 	closed := wrap("use", c.dev.info.Name, c.n.name, driver.ErrClosed)
 	c.mu.Lock()
+	err := c.d.Close()
+	if errors.Is(err, syscall.EBUSY) {
+		c.mu.Unlock()
+		return err
+	}
 	if c.fault == nil {
 		close(c.gone)
 	}
 	c.fault = closed
-	err := c.d.Close()
 	c.mu.Unlock()
 	if c.ch != nil {
 		c.ch.forget(c)

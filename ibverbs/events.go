@@ -40,6 +40,9 @@ func (e *events) run(ctx context.Context, v *device) {
 	defer close(e.done)
 	for {
 		ev, err := v.d.NextEvent(ctx)
+		if err == nil {
+			err = ctx.Err() // do not work off a flood before closing
+		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {
 				err = driver.ErrClosed

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -258,7 +259,7 @@ func (q *QP) destroy() error {
 	defer q.ctl.Unlock()
 	defer q.lockAll()()
 	err := q.d.Close()
-	if errors.Is(err, driver.ErrBusy) {
+	if errors.Is(err, syscall.EBUSY) {
 		return err
 	}
 	q.closed = true
