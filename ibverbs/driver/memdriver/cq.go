@@ -104,7 +104,7 @@ func (c *cq) Close() error {
 	c.polling.close("CQ.Close")
 	if c.channel != nil {
 		c.channel.users--
-		c.channel.events.q = slices.DeleteFunc(c.channel.events.q, func(o *cq) bool { return o == c })
+		c.channel.events.drop(func(o *cq) bool { return o == c })
 	}
 	dev.cqs--
 	c.ctx.users--

@@ -2,6 +2,7 @@ package memdriver
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -12,6 +13,7 @@ import (
 type mailbox[T any] struct {
 	mu     *sync.Mutex
 	q      []T
+	head   int           // of q, up to which all is taken
 	wake   chan struct{} // holds a token while q may be other than empty
 	closed chan struct{}
 }
@@ -28,17 +30,24 @@ func (m *mailbox[T]) put(v T) {
 	}
 }
 
+// drop takes out what is not to be delivered any more.
+func (m *mailbox[T]) drop(which func(T) bool) {
+	m.q, m.head = slices.DeleteFunc(m.q[m.head:], which), 0
+}
+
 func (m *mailbox[T]) close() { close(m.closed) }
 
-// take gives the oldest and moves the rest up, so that the array is reused.
+// take gives the oldest. The array is used again once it is empty.
 func (m *mailbox[T]) take() (v T, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.q) == 0 {
+	if m.head == len(m.q) {
 		return v, false
 	}
-	v = m.q[0]
-	m.q = m.q[:copy(m.q, m.q[1:])]
+	v = m.q[m.head]
+	if m.head++; m.head == len(m.q) {
+		m.q, m.head = m.q[:0], 0
+	}
 	return v, true
 }
 

@@ -1,0 +1,80 @@
+package ibverbs_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
+	"github.com/purerdma/purerdma/mr"
+	"github.com/purerdma/purerdma/qp"
+)
+
+// Opens a device, registers memory, connects two queue pairs and writes from one
+// to the other. Two processes would send each other the Info of their end.
+func Example() {
+	// Without WithDrivers, Open finds the machine's devices; "" is the best.
+	dev := must2(ibverbs.Open("mem0", ibverbs.WithDrivers(memdriver.New(memdriver.Config{}))))
+	defer dev.Close() // and all that is made from it
+	pd, cq, buf := must2(dev.AllocPD()), must2(dev.CreateCQ(16, ibverbs.WithEvents())), must2(mr.Alloc(8192))
+	defer buf.Close()
+	mem := must2(pd.RegMR(buf, ibverbs.LocalWrite|ibverbs.RemoteWrite))
+
+	a, b := must2(qp.New(pd, cq, cq)), must2(qp.New(pd, cq, cq))
+	try2(a.Connect(b.Info()))
+	try2(b.Connect(a.Info()))
+
+	copy(buf.Bytes(), "hello")
+	must2(a.PostSend(ibverbs.SendWR{ID: 1, Op: ibverbs.OpWrite, Flags: ibverbs.Signaled,
+		SGL: []ibverbs.SGE{mem.SGE(0, 5)}, Remote: mem.Remote(4096)}))
+	var wcs [4]ibverbs.WC
+	n := must2(cq.Wait(context.Background(), wcs[:]))
+	for i := range wcs[:n] {
+		try2(cq.Err(&wcs[i]))
+	}
+	fmt.Println(string(buf.Bytes()[4096:4101]))
+	// Output: hello
+}
+
+// Waits for a port to go down and come back.
+func ExampleContext_Subscribe() {
+	fabric := memdriver.New(memdriver.Config{})
+	dev := must2(ibverbs.Open("mem0", ibverbs.WithDrivers(fabric)))
+	defer dev.Close()
+	events := dev.Subscribe()
+	defer events.Close()
+
+	fabric.Device("mem0").SetPort(1, ibverbs.PortDown)
+	fabric.Device("mem0").SetPort(1, ibverbs.PortActive)
+	for range 2 {
+		e := must2(events.Next(context.Background()))
+		fmt.Println(e.Type, "on port", e.Port)
+	}
+	// Output:
+	// IBV_EVENT_PORT_ERR on port 1
+	// IBV_EVENT_PORT_ACTIVE on port 1
+}
+
+// Tells a failed completion by its status, and who the peer was.
+func ExampleCQ_Err() {
+	fabric := memdriver.New(memdriver.Config{})
+	dev := must2(ibverbs.Open("mem0", ibverbs.WithDrivers(fabric)))
+	defer dev.Close()
+	pd, cq, buf := must2(dev.AllocPD()), must2(dev.CreateCQ(16)), must2(mr.Alloc(8))
+	defer buf.Close()
+	mem := must2(pd.RegMR(buf, ibverbs.LocalWrite))
+	a, b := must2(qp.New(pd, cq, cq)), must2(qp.New(pd, cq, cq))
+	try2(a.Connect(b.Info()))
+	try2(b.Connect(a.Info()))
+
+	must2(a.PostSend(ibverbs.SendWR{ID: 9, Op: ibverbs.OpWrite, SGL: []ibverbs.SGE{mem.SGE(0, 8)}, Remote: ibverbs.Remote{Addr: 4096, RKey: 1}}))
+	var wcs [1]ibverbs.WC
+	must2(cq.Wait(context.Background(), wcs[:]))
+	fmt.Println(cq.Err(&wcs[0]))
+	// Output: complete request on mem0, QP 0x11, peer QP 0x12 at 10.77.0.1: IBV_WC_REM_ACCESS_ERR, request 0x9, vendor syndrome 0x0: the remote key does not allow this access to this range
+}
+
+func must2[T any](v T, err error) T {
+	try2(err)
+	return v
+}

@@ -1,0 +1,9 @@
+package ibverbs_test
+
+import (
+	"testing"
+
+	"github.com/purerdma/purerdma/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
