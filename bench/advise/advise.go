@@ -111,32 +111,27 @@ func check(cs []Candidate) error {
 }
 
 func why(cs []Candidate, a Advice, cheapest int) string {
-	pick, best, rounds := cs[a.Pick], cs[a.Best], len(cs[a.Pick].Score)
+	pick, best, first, rounds := cs[a.Pick].Name(), cs[a.Best].Name(), cs[cheapest].Name(), len(cs[a.Pick].Score)
 	switch {
 	case len(cs) == 1:
 		return "it is the only setting that was measured"
 	case !a.Sure:
 		return fmt.Sprintf("%d %s cannot tell settings apart (5 are needed), so the one with the fewest QPs", rounds, plural(rounds, "round"))
+	case a.Pick == cheapest && a.Best == a.Pick:
+		return fmt.Sprintf("no setting had a higher median in %d rounds, and it has the fewest QPs", rounds)
+	case a.Pick == cheapest && a.Lead.Low > 1:
+		return fmt.Sprintf("%s moved more, but too little to pay for the QPs (%s)", best, factor(a.Lead, rounds))
+	case a.Pick == cheapest:
+		return fmt.Sprintf("%s had the highest median, but did not surely move more (%s); fewest QPs cost least", best, factor(a.Lead, rounds))
 	}
-	var reason string
-	if a.Pick == cheapest {
-		if a.Best == a.Pick {
-			return fmt.Sprintf("no setting has a higher median over %d rounds, and it has the fewest QPs", rounds)
-		}
-		reason = fmt.Sprintf("%s has the highest median, but is not ahead for sure", best.Name())
-		if a.Lead.Low > 1 {
-			reason = fmt.Sprintf("%s is ahead by too little to pay for its QPs", best.Name())
-		}
-		return fmt.Sprintf("%s (%s); fewest QPs cost least", reason, factor(a.Lead, rounds))
-	}
-	reason = fmt.Sprintf("%s is faster than %s (%s)", pick.Name(), cs[cheapest].Name(), factor(a.Gain, rounds))
-	if a.Gain.Low <= 1 { // the best was ahead for sure, and the pick is as good as the best
-		reason = fmt.Sprintf("%s is faster than %s for sure, and %s as good as it", best.Name(), cs[cheapest].Name(), pick.Name())
+	reason := fmt.Sprintf("%s moved more than %s (%s)", pick, first, factor(a.Gain, rounds))
+	if a.Gain.Low <= 1 { // the best was surely ahead of the cheapest, and the pick is as good as the best
+		reason = fmt.Sprintf("%s surely moved more than %s, and %s as much as that", best, first, pick)
 	}
 	if a.Pick == a.Best {
-		return reason + ", and every cheaper setting is slower for sure"
+		return reason + ", and every cheaper setting surely less"
 	}
-	return fmt.Sprintf("%s; beyond that %s gains nothing sure (%s)", reason, best.Name(), factor(a.Lead, rounds))
+	return fmt.Sprintf("%s; %s did not surely move more than that (%s)", reason, best, factor(a.Lead, rounds))
 }
 
 func factor(iv stats.Interval, rounds int) string {

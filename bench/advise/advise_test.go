@@ -19,16 +19,16 @@ func TestChoose(t *testing.T) {
 			{1, false, []float64{10, 11, 10, 10, 11}},
 			{4, false, []float64{20, 21, 20, 22, 21}},
 			{8, false, []float64{15, 15, 15, 15, 15}},
-		}, 1, true, "4 QPs is faster than 1 QP (2.00 times"},
+		}, 1, true, "4 QPs moved more than 1 QP (2.00 times"},
 		{"noise only", []Candidate{
 			{1, false, []float64{10, 12, 9, 11, 10}},
 			{2, false, []float64{11, 10, 12, 10, 11}},
 			{4, true, []float64{10, 13, 8, 12, 10.5}},
-		}, 0, true, "not ahead for sure"},
+		}, 0, true, "did not surely move more"},
 		{"the fewest are the best", []Candidate{
 			{1, false, []float64{12, 12, 12, 12, 12}},
 			{2, false, []float64{10, 10, 10, 10, 10}},
-		}, 0, true, "no setting has a higher median"},
+		}, 0, true, "no setting had a higher median"},
 		{"always ahead, but by less than the tolerance", []Candidate{
 			{1, false, []float64{100, 100, 100, 100, 100}},
 			{16, false, []float64{101, 102, 101, 102, 101}},
@@ -38,7 +38,7 @@ func TestChoose(t *testing.T) {
 			{2, false, []float64{14, 14, 14, 14, 14}},
 			{4, false, []float64{18, 18, 18, 18, 18}},
 			{8, false, []float64{18.1, 17.9, 18.2, 18.1, 17.8}},
-		}, 2, true, "beyond that 8 QPs gains nothing sure"},
+		}, 2, true, "8 QPs did not surely move more than that"},
 		{"in one mood of the machine each: only the pairs show it", []Candidate{
 			{1, false, []float64{10, 20, 40, 20, 10}},
 			{2, false, []float64{12, 24, 48, 24, 12}},
@@ -46,7 +46,7 @@ func TestChoose(t *testing.T) {
 		{"the last round disagrees", []Candidate{
 			{1, false, []float64{10, 10, 10, 10, 30}},
 			{2, false, []float64{20, 20, 20, 20, 20}},
-		}, 0, true, "not ahead for sure"},
+		}, 0, true, "did not surely move more"},
 		{"one mode costs more at equal QPs", []Candidate{
 			{4, true, []float64{10, 10, 10, 10, 10}},
 			{4, false, []float64{10, 10, 10, 10, 10}},

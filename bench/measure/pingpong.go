@@ -11,6 +11,8 @@ type PingPong struct {
 	Send, Recv       Direction
 	SendOff, RecvOff int
 	Size, Count      int
+	// Nap is how long to sleep at a time while nothing happens, 0 never.
+	Nap time.Duration
 
 	offered int
 }
@@ -20,7 +22,7 @@ func (p *PingPong) Offer(ctx context.Context) error {
 	if p.offered >= p.Count {
 		return nil
 	}
-	if err := start(ctx, p.Recv, p.RecvOff, p.Size); err != nil {
+	if err := start(ctx, p.Nap, p.Recv, p.RecvOff, p.Size); err != nil {
 		return fmt.Errorf("round trip %d of %d, offering a buffer: %w", p.offered+1, p.Count, err)
 	}
 	p.offered++
@@ -58,7 +60,7 @@ func (p *PingPong) Follow(ctx context.Context) error {
 		if err := p.send(ctx, i); err != nil {
 			return err
 		}
-		if _, err := finish(ctx, p.Send); err != nil {
+		if _, err := finish(ctx, p.Nap, p.Send); err != nil {
 			return p.failed(i, "sending", err)
 		}
 	}
@@ -67,21 +69,21 @@ func (p *PingPong) Follow(ctx context.Context) error {
 
 // prepare is what need not be in the round trip: the end of the send, and the buffer for the next answer.
 func (p *PingPong) prepare(ctx context.Context, i int) error {
-	if _, err := finish(ctx, p.Send); err != nil {
+	if _, err := finish(ctx, p.Nap, p.Send); err != nil {
 		return p.failed(i, "sending", err)
 	}
 	return p.Offer(ctx)
 }
 
 func (p *PingPong) send(ctx context.Context, i int) error {
-	if err := start(ctx, p.Send, p.SendOff, p.Size); err != nil {
+	if err := start(ctx, p.Nap, p.Send, p.SendOff, p.Size); err != nil {
 		return p.failed(i, "sending", err)
 	}
 	return nil
 }
 
 func (p *PingPong) receive(ctx context.Context, i int) error {
-	n, err := finish(ctx, p.Recv)
+	n, err := finish(ctx, p.Nap, p.Recv)
 	if err == nil && n != p.Size {
 		err = fmt.Errorf("%d bytes, not %d: %w", n, p.Size, ErrSize)
 	}

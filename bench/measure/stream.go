@@ -12,6 +12,8 @@ type Stream struct {
 	Ring  Ring
 	Size  int
 	Count int
+	// Nap is how long to sleep at a time while nothing happens, 0 never.
+	Nap time.Duration
 	// Before, if set, is called with a message's number and offset before it starts, After when it is done and before its slot is
 	// used again. An error ends the stream.
 	Before, After func(i, off int) error
@@ -43,7 +45,7 @@ func (s *Stream) Fill() error {
 // Run moves all messages and returns how long it took from the first start to the last end. It blocks; the end of ctx ends it.
 func (s *Stream) Run(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
-	for w := (waiter{ctx: ctx}); s.done < s.Count; {
+	for w := (waiter{ctx: ctx, nap: s.Nap}); s.done < s.Count; {
 		if err := s.Fill(); err != nil {
 			return 0, err
 		}
@@ -62,6 +64,7 @@ func (s *Stream) Run(ctx context.Context) (time.Duration, error) {
 		}
 		if done {
 			s.done++
+			w.found()
 		}
 	}
 	return time.Since(begin), nil

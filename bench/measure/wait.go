@@ -3,11 +3,15 @@ package measure
 import (
 	"context"
 	"runtime"
+	"time"
 )
 
+// looksBeforeNap is how many looks that find nothing come before a nap: what is about to happen is still seen at once.
+const looksBeforeNap = 50
+
 // start calls Start until it is taken.
-func start(ctx context.Context, d Direction, off, n int) error {
-	for w := (waiter{ctx: ctx}); ; {
+func start(ctx context.Context, nap time.Duration, d Direction, off, n int) error {
+	for w := (waiter{ctx: ctx, nap: nap}); ; {
 		if ok, err := d.Start(off, n); ok || err != nil {
 			return err
 		}
@@ -18,8 +22,8 @@ func start(ctx context.Context, d Direction, off, n int) error {
 }
 
 // finish calls Finished until the oldest is done.
-func finish(ctx context.Context, d Direction) (int, error) {
-	for w := (waiter{ctx: ctx}); ; {
+func finish(ctx context.Context, nap time.Duration, d Direction) (int, error) {
+	for w := (waiter{ctx: ctx, nap: nap}); ; {
 		if n, done, err := d.Finished(); done || err != nil {
 			return n, err
 		}
@@ -32,15 +36,23 @@ func finish(ctx context.Context, d Direction) (int, error) {
 // waiter is what a loop does when it found nothing.
 type waiter struct {
 	ctx   context.Context
+	nap   time.Duration
 	looks uint
 }
 
-// wait yields, and now and then looks whether to go on.
+// wait yields or naps, and now and then looks whether to go on.
 func (w *waiter) wait() error {
 	w.looks++
 	if w.looks%256 == 0 && w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
 	}
-	runtime.Gosched()
+	if w.nap > 0 && w.looks > looksBeforeNap {
+		time.Sleep(w.nap)
+	} else {
+		runtime.Gosched()
+	}
 	return nil
 }
+
+// found starts the count of looks anew.
+func (w *waiter) found() { w.looks = 0 }

@@ -93,10 +93,10 @@ func adviceText(r tune.Result, a *advice) string {
 	var b strings.Builder
 	pick := r.Settings[a.overall.Pick]
 	fmt.Fprintf(&b, "recommended: %s (%s)\n", settingName(r, a.overall.Pick), environment(pick))
-	fmt.Fprintln(&b, report.Wrap("  because over all sizes "+a.overall.Why, width, "  "))
+	fmt.Fprintln(&b, "  "+report.Wrap("because over all sizes "+a.overall.Why, width-2, "  "))
 	for _, s := range a.bySize {
-		line := fmt.Sprintf("  %8s alone: %s; %s", report.Bytes(s.size), settingName(r, s.Pick), s.Why)
-		fmt.Fprintln(&b, report.Wrap(line, width, "    "))
+		line := fmt.Sprintf("%s alone: %s; %s", report.Bytes(s.size), settingName(r, s.Pick), s.Why)
+		fmt.Fprintln(&b, "  "+report.Wrap(line, width-2, "    "))
 	}
 	return b.String()
 }

@@ -34,8 +34,9 @@ const driver = "github.com/purerdma/purerdma/ibverbs/internal/rxe"
 var benchmarks = []struct{ name, what string }{
 	{"PostWrite", "build and publish one RDMA write"},
 	{"PostList16", "the same, 16 in one call"},
-	{"PollOne", "poll one completion"},
 	{"PollNone", "poll an empty CQ"},
+	{"PollOne", "poll one completion"},
+	{"Poll16", "poll 16 at once"},
 }
 
 func main() {

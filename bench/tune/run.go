@@ -13,7 +13,7 @@ import (
 // sending is the stream of a run at the end that sweeps.
 func (e *End) sending(r run) *measure.Stream {
 	ring := e.rings.out
-	s := &measure.Stream{Dir: e.conns[r.Connection].out, Ring: ring, Size: r.Size, Count: r.Count}
+	s := &measure.Stream{Dir: e.conns[r.Connection].out, Ring: ring, Size: r.Size, Count: r.Count, Nap: e.nap()}
 	if r.Kind == check {
 		s.Before = func(i, off int) error {
 			measure.Fill(e.buf.Bytes()[off:off+r.Size], measure.MessageSeed(r.Seed, i))
@@ -34,7 +34,7 @@ func (e *End) restore(r run) {
 
 // receiving is the stream of a run at the end that serves.
 func (e *End) receiving(r run) *measure.Stream {
-	s := &measure.Stream{Dir: e.conns[r.Connection].in, Ring: e.rings.in, Size: r.Size, Count: r.Count}
+	s := &measure.Stream{Dir: e.conns[r.Connection].in, Ring: e.rings.in, Size: r.Size, Count: r.Count, Nap: e.nap()}
 	if r.Kind == check {
 		s.After = func(i, off int) error {
 			return measure.Check(e.buf.Bytes()[off:off+r.Size], measure.MessageSeed(r.Seed, i))
@@ -91,7 +91,7 @@ func samples(r run) []piece {
 // pingPong is the ping-pong of a run; both ends make theirs alike.
 func (e *End) pingPong(r run) *measure.PingPong {
 	c := e.conns[r.Connection]
-	return &measure.PingPong{Send: c.out, Recv: c.in, SendOff: e.rings.out.Off, RecvOff: e.rings.in.Off, Size: r.Size, Count: r.Count}
+	return &measure.PingPong{Send: c.out, Recv: c.in, SendOff: e.rings.out.Off, RecvOff: e.rings.in.Off, Size: r.Size, Count: r.Count, Nap: e.nap()}
 }
 
 // halves is a ping-pong's samples in ascending order of time.
@@ -101,4 +101,12 @@ func halves(ctx context.Context, p *measure.PingPong) ([]float64, time.Duration,
 	took := time.Since(begin)
 	slices.Sort(samples)
 	return samples, took, err
+}
+
+// nap is how the loops wait: next to packets that the processor moves they leave it to them.
+func (e *End) nap() time.Duration {
+	if e.about.Software {
+		return 20 * time.Microsecond
+	}
+	return 0
 }
