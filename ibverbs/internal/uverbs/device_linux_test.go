@@ -1,11 +1,14 @@
 package uverbs_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs/uverbstest"
+	"golang.org/x/sys/unix"
 )
 
 const testDev = 231<<8 | 192
@@ -101,6 +105,18 @@ func TestLinuxKernel(t *testing.T) {
 	}
 	if _, err = uverbs.Open(uverbs.Linux{}, uverbs.Node{Path: t.TempDir() + "/uverbs0"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no node: %v", err)
+	}
+}
+
+// TestDescriptorsAreNotInherited keeps devices out of programs that are started.
+func TestDescriptorsAreNotInherited(t *testing.T) {
+	fd, _, err := uverbs.Linux{}.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %#x, %v", flags, err)
 	}
 }
 
@@ -323,4 +339,32 @@ func TestOptionalAccess(t *testing.T) {
 			t.Errorf("core support %d: access %#x, want %#x, %v", support, got, want, err)
 		}
 	}
+}
+
+// TestCommandsAtOnce runs commands of many goroutines: each gets its own answer.
+func TestCommandsAtOnce(t *testing.T) {
+	k := uverbstest.NewFakeKernel(testDev)
+	d := open(t, k)
+	k.Commands[uapi.CmdAllocPD] = func(c *uverbstest.Call) error {
+		in := c.In(uapi.AttrUHWIn)
+		runtime.Gosched()
+		c.SetOut(uapi.AttrUHWOut, in)
+		c.SetOut(uapi.AttrCoreOut, in)
+		return nil
+	}
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for i := range 200 {
+				in := binary.NativeEndian.AppendUint64(nil, uint64(g<<16|i))
+				out := make([]byte, 8)
+				h, err := d.AllocPD(uverbs.UHW{In: in, Out: out})
+				if err != nil || !bytes.Equal(in, out) || int(h) != g<<16|i {
+					t.Errorf("asked % x, got % x, handle %#x, %v", in, out, h, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -229,4 +232,68 @@ func TestAsyncEvents(t *testing.T) {
 			t.Errorf("% x: %v", rec, err)
 		}
 	}
+}
+
+// lateFile is an event file on which an event comes together with the end of the
+// context, and setting a deadline takes long.
+type lateFile struct {
+	cancel  context.CancelFunc
+	setting chan struct{}
+	set     []bool // deadlines set, in order; false for none
+}
+
+func (*lateFile) TryRead([]byte) (int, error) { return 0, syscall.EAGAIN }
+func (*lateFile) Close() error                { return nil }
+
+func (f *lateFile) Read(p []byte) (int, error) {
+	f.cancel()
+	<-f.setting
+	return copy(p, compEvent(5)), nil
+}
+
+func (f *lateFile) SetReadDeadline(d time.Time) error {
+	if !d.IsZero() {
+		close(f.setting)
+		time.Sleep(time.Second)
+	}
+	f.set = append(f.set, !d.IsZero())
+	return nil
+}
+
+type lateKernel struct {
+	*uverbstest.FakeKernel
+	file *lateFile
+}
+
+func (k lateKernel) OpenEvents(fd int) (uverbs.EventFile, error) {
+	f, err := k.FakeKernel.OpenEvents(fd)
+	if err != nil {
+		return nil, err
+	}
+	return k.file, f.Close()
+}
+
+// TestEventWithTheEndOfTheContext delivers the event, and leaves no deadline for
+// the next reader.
+func TestEventWithTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		file := &lateFile{cancel: cancel, setting: make(chan struct{})}
+		d, err := uverbs.Open(lateKernel{uverbstest.NewFakeKernel(testDev), file}, testNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		c, err := d.CreateCompChannel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Wait(ctx); got != 5 || err != nil {
+			t.Errorf("Wait = %d, %v", got, err)
+		}
+		synctest.Wait()
+		if want := []bool{true, false}; !slices.Equal(file.set, want) {
+			t.Errorf("deadlines %v, want %v", file.set, want)
+		}
+	})
 }

@@ -220,9 +220,7 @@ func (f *frame) newHandle(o output) (uint32, error) {
 	return uint32(v), nil
 }
 
-// newFile is the descriptor that was made.
-func (f *frame) newFile(o output) (int, error) { return checkFD(f.data(o)) }
-
+// data is the descriptor or handle that was made, unchecked.
 func (f *frame) data(o output) uint64 {
 	return binary.NativeEndian.Uint64(f.b[hdrSize+o.attr*attrSize+attrData:])
 }
