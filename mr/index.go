@@ -17,6 +17,7 @@ type index[R registration] struct {
 	register func(ibverbs.Memory, ibverbs.Access) (R, error)
 	mu       sync.Mutex
 	entries  []*entry[R]
+	longest  uint64 // bytes of the longest entry that there ever was
 }
 
 // entry is one registration. ready is closed when reg or err is set; users is
@@ -85,9 +86,13 @@ func (x *index[R]) fill(e *entry[R], m ibverbs.Memory) {
 	}
 }
 
-// find is an entry that contains start to end, nil if there is none.
+// find is an entry that contains start to end, nil if there is none. It looks
+// back no further than the longest entry could reach from.
 func (x *index[R]) find(start, end uint64, a ibverbs.Access) *entry[R] {
-	for _, e := range x.entries[:x.after(start)] {
+	for _, e := range slices.Backward(x.entries[:x.after(start)]) {
+		if start-e.start > x.longest {
+			return nil
+		}
 		if e.end >= end && e.access == a {
 			return e
 		}
@@ -106,7 +111,10 @@ func (x *index[R]) after(start uint64) int {
 	return i
 }
 
-func (x *index[R]) insert(e *entry[R]) { x.entries = slices.Insert(x.entries, x.after(e.start), e) }
+func (x *index[R]) insert(e *entry[R]) {
+	x.entries = slices.Insert(x.entries, x.after(e.start), e)
+	x.longest = max(x.longest, e.end-e.start)
+}
 
 func (x *index[R]) remove(e *entry[R]) {
 	if i := slices.Index(x.entries, e); i >= 0 {

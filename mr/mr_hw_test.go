@@ -21,9 +21,13 @@ import (
 func TestHWMemory(t *testing.T) {
 	const size, huge = 3 << 20, 2 << 20
 	if lab.Inside() {
-		if err := os.WriteFile("/proc/sys/vm/nr_hugepages", []byte("8"), 0); err != nil {
-			t.Log(err)
+		reserve := func(n string) {
+			if err := os.WriteFile("/proc/sys/vm/nr_hugepages", []byte(n), 0); err != nil {
+				t.Error(err)
+			}
 		}
+		reserve("8")
+		t.Cleanup(func() { reserve("0") })
 	}
 	at, _ := hwtest.Pair(t, true)
 	dev, err := ibverbs.Open(at.Device)
