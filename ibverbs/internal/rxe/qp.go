@@ -184,8 +184,22 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		q.state.Store(uint32(driver.Err))
 	default:
 		q.state.CompareAndSwap(before, uint32(a.State)) // a failure noted meanwhile stays
+		if driver.QPState(before) == driver.SQD {
+			return q.resume()
+		}
 	}
 	return nil
+}
+
+// resume has the kernel work on what was posted in SQD: leaving that state does
+// not make it look. The doorbell is one of its own, as PostSend may be ringing.
+func (q *QP) resume() error {
+	db, err := q.dev.Dev.NewDoorbell(q.h)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.Ring()
 }
 
 // checkAttr refuses what the kernel would take and then not do.
