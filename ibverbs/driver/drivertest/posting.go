@@ -30,6 +30,7 @@ func testRefusals(t *testing.T, cfg Config) {
 		{"inline and SGL", driver.SendWR{Op: driver.OpSend, Inline: []byte{1}, SGL: []driver.SGE{a.sge(0, 8)}}, unix.EINVAL},
 		{"inline read", driver.SendWR{Op: driver.OpRead, Inline: []byte{1}, Remote: b.remote(0)}, unix.EINVAL},
 		{"unknown operation", driver.SendWR{Op: 77, SGL: []driver.SGE{a.sge(0, 8)}}, driver.ErrBadOpcode},
+		{"unknown flag", driver.SendWR{Op: driver.OpWrite, Flags: 1 << 3, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}, unix.EINVAL},
 		{"3 GiB in two entries", driver.SendWR{Op: driver.OpWrite, Remote: b.remote(0), SGL: []driver.SGE{
 			{Addr: a.mem.Addr(), Length: 3 << 29, LKey: a.lkey()}, {Addr: a.mem.Addr(), Length: 3 << 29, LKey: a.lkey()},
 		}}, driver.ErrTooLong},
@@ -38,7 +39,7 @@ func testRefusals(t *testing.T, cfg Config) {
 		}}, driver.ErrTooLong},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
-			bad.wr.ID, bad.wr.Flags = 13, driver.Signaled
+			bad.wr.ID, bad.wr.Flags = 13, bad.wr.Flags|driver.Signaled
 			n, err := a.trySend(good(1), good(2), bad.wr, good(4))
 			if n != 2 || !errors.Is(err, bad.err) {
 				t.Fatalf("%d requests were posted, error %v; want 2 and %v", n, err, bad.err)

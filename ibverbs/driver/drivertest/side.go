@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -377,9 +378,15 @@ func (q *queue) take(t testing.TB, cfg Config, n int) []driver.WC {
 // one waits for a completion with this ID and status.
 func (s *side) one(id uint64, status driver.Status) driver.WC {
 	s.t.Helper()
+	return s.oneOf(id, status)
+}
+
+// oneOf waits for a completion with this ID and one of these statuses.
+func (s *side) oneOf(id uint64, allowed ...driver.Status) driver.WC {
+	s.t.Helper()
 	wc := s.take(1)[0]
-	if wc.ID != id || wc.Status != status {
-		s.t.Fatalf("completion %+v (%v), want ID %#x and %v", wc, wc.Status, id, status)
+	if wc.ID != id || !slices.Contains(allowed, wc.Status) {
+		s.t.Fatalf("completion %+v (%v), want ID %#x and one of %v", wc, wc.Status, id, allowed)
 	}
 	if wc.QPN != s.qp.Num() {
 		s.t.Fatalf("completion of QP %#x, want %#x", wc.QPN, s.qp.Num())

@@ -9,6 +9,8 @@ import (
 // maxMessage is the longest message of the IBTA, in bytes.
 const maxMessage = 1 << 31
 
+const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
+
 func (q *qp) PostSend(wrs []driver.SendWR) (n int, err error) {
 	q.sending.take("PostSend")
 	defer q.sending.give()
@@ -49,7 +51,7 @@ func (q *qp) checkSend(wr *driver.SendWR) error {
 	if len(wr.SGL) > q.attr.Cap.SendSGE || wr.Op == driver.OpRead && len(wr.SGL) > q.dev().attr.MaxSGERead {
 		return driver.ErrTooManySGE
 	}
-	if wr.Inline != nil && wr.SGL != nil {
+	if wr.Inline != nil && wr.SGL != nil || wr.Flags&^knownFlags != 0 {
 		return syscall.EINVAL
 	}
 	if len(wr.Inline) > q.attr.Cap.Inline {
