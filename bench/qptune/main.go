@@ -17,11 +17,13 @@ package main
 
 import (
 	"os"
+
+	"github.com/purerdma/purerdma/bench/pair"
 )
 
 func main() {
-	if endOfPair() {
-		os.Exit(serveParent())
+	if pair.Second() {
+		os.Exit(second())
 	}
 	os.Exit(newTool().command().Main(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -170,7 +170,7 @@ func (t *tool) choose() (here, there string, software bool, err error) {
 // otherEnd is the control connection to the other end, and what to do after the sweep.
 func (t *tool) otherEnd(ctx context.Context, device string) (net.Conn, func() error, error) {
 	if t.mode == "pair" {
-		return startPair(t.end(device), t.flags.verbose, t.out.Err)
+		return startPair(orders{Device: device, Port: t.flags.port, GIDIndex: t.flags.gidIndex, Verbose: t.flags.verbose}, t.out.Err)
 	}
 	to := address(t.flags.connect, t.flags.tcpPort)
 	d := net.Dialer{Timeout: 10 * time.Second}
