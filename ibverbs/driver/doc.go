@@ -6,10 +6,11 @@
 //
 // Package ibverbs does. Calls of PostSend on one QP come one at a time, so do
 // those of PostRecv, those of Poll on one CQ, and the control calls (Modify,
-// Query, Arm, Close …) of one object. None comes during or after Close. Around
-// QP.Close, and around a Modify to Reset, the locks of the QP and of both its
-// CQs are held, so that the driver may take the QP's entries out of them. Posts
-// and polls of different objects run at the same time, also of a QP and its CQ.
+// Query, Arm, Close …) of one object. None comes during or after Close but
+// NextEvent and CompChannel.Wait, which return ErrClosed then. Around QP.Close,
+// and around a Modify to Reset, the locks of the QP and of both its CQs are
+// held, so that the driver may take the QP's entries out of them. Posts and
+// polls of different objects run at the same time, also of a QP and its CQ.
 //
 // # Who keeps what
 //

@@ -149,6 +149,8 @@ func testEvents(t *testing.T, cfg Config) {
 		time.Sleep(cfg.Quiet / 4)
 		check(t, "close completion channel", other.Close())
 		_, err = finish(t, cfg, "Wait after Close", w)
+		wantErr(t, "Wait that was on during Close", err, driver.ErrClosed)
+		_, err = other.Wait(context.Background())
 		wantErr(t, "Wait after Close", err, driver.ErrClosed)
 	})
 	t.Run("cycle", func(t *testing.T) {
@@ -262,6 +264,8 @@ func testAsyncEvents(t *testing.T, cfg Config) {
 	time.Sleep(cfg.Quiet / 4)
 	check(t, "close context", end.Context.Close())
 	_, err := finish(t, cfg, "NextEvent after Close", w)
+	wantErr(t, "NextEvent that was on during Close", err, driver.ErrClosed)
+	_, err = end.Context.NextEvent(context.Background())
 	wantErr(t, "NextEvent after Close", err, driver.ErrClosed)
 }
 
