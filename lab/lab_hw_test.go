@@ -75,6 +75,7 @@ func TestLinkIsCrossed(t *testing.T) {
 		{"link-local GIDs", "rxe0", "rxe1", 0, true},
 		{"IPv4 GIDs", "rxe0", "rxe1", 1, true},
 		{"IPv4 GIDs, the other way", "rxe1", "rxe0", 1, true},
+		{"IPv6 GIDs", "rxe0", "rxe1", 2, true},
 		{"one device", "rxe0", "rxe0", 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
