@@ -329,6 +329,16 @@ func (c *CQ) fail(err error) {
 	}
 }
 
+// failure is what the queue reports for good, nil if it works.
+func (c *CQ) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.fault.(*Error); ok {
+		return e.Err
+	}
+	return c.fault
+}
+
 func (c *CQ) isClosed() bool {
 	select {
 	case <-c.gone:

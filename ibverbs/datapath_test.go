@@ -221,6 +221,9 @@ func TestOverrun(t *testing.T) {
 	if a.State() != ibverbs.Err {
 		t.Errorf("QP is in %v", a.State())
 	}
+	if _, err := e.pd.CreateQP(ibverbs.QPConfig{SendCQ: e.cqs[0], RecvCQ: small}); !errors.Is(err, ibverbs.ErrCQOverrun) {
+		t.Errorf("CreateQP on the lost queue: %v", err)
+	}
 	try(t, a.Close())
 	try(t, small.Close())
 	if _, err := small.Poll(nil); !errors.Is(err, ibverbs.ErrClosed) {

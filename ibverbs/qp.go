@@ -55,6 +55,11 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.SendCQ.dev != v || c.RecvCQ.dev != v {
 		return nil, &Error{Op: op, Device: v.info.Name, Err: errOtherDevice, Hint: "make the CQs from the device of the PD"}
 	}
+	for _, cq := range [...]*CQ{c.SendCQ, c.RecvCQ} {
+		if err := cq.failure(); err != nil {
+			return nil, &Error{Op: op, Device: v.info.Name, Object: cq.n.name, Err: err}
+		}
+	}
 	q := &QP{dev: v, typ: c.Type, cqs: [2]*CQ{c.SendCQ, c.RecvCQ}}
 	parents := []*node{p.n, c.SendCQ.n, c.RecvCQ.n}
 	err := v.create(op, rankQP, c.Type.String()+" QP", parents, func(n *node) (string, func() error, error) {
