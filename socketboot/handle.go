@@ -57,7 +57,7 @@ func ParseHandle(b []byte) (Handle, error) {
 
 // Addr is where the listener waits, without a zone: the number in the handle means something on the listener's host only. The
 // result is not valid if the handle is of neither family.
-func (h *Handle) Addr() netip.AddrPort {
+func (h Handle) Addr() netip.AddrPort {
 	port := binary.BigEndian.Uint16(h[2:])
 	switch h.family() {
 	case familyIPv4:
@@ -69,19 +69,19 @@ func (h *Handle) Addr() netip.AddrPort {
 }
 
 // ScopeID is the interface index of an IPv6 link-local listener on its own host.
-func (h *Handle) ScopeID() uint32 { return binary.LittleEndian.Uint32(h[24:]) }
+func (h Handle) ScopeID() uint32 { return binary.LittleEndian.Uint32(h[24:]) }
 
 // Magic is the number that the connector has to show.
-func (h *Handle) Magic() uint64 { return binary.LittleEndian.Uint64(h[32:]) }
+func (h Handle) Magic() uint64 { return binary.LittleEndian.Uint64(h[32:]) }
 
-func (h *Handle) family() uint16 { return binary.LittleEndian.Uint16(h[0:]) }
+func (h Handle) family() uint16 { return binary.LittleEndian.Uint16(h[0:]) }
 
 // Check tells what is wrong with a handle before anything is dialed. The error is an [ErrHandle].
-func (h *Handle) Check() error {
+func (h Handle) Check() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("socketboot: %w: "+format, append([]any{ErrHandle}, a...)...)
 	}
-	if *h == (Handle{}) {
+	if h == (Handle{}) {
 		return bad("it is all 0; was it ever received from the listener?")
 	}
 	addr := h.Addr()

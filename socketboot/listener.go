@@ -29,6 +29,8 @@ type Listener struct {
 	wake    chan struct{}         // closed, and replaced, when ready has grown or the listener is closed
 	room    *sync.Cond            // pending or ready has shrunk
 	closed  bool
+
+	lastDrop error // of a peer that was no stray
 }
 
 // Serve listens at n.Bind, or at an address that [ChooseInterface] finds. For each peer local is called once magic, type and
@@ -98,7 +100,8 @@ func numericZone(a netip.Addr, ifs []Interface) netip.Addr {
 // Handle is what a connector needs.
 func (l *Listener) Handle() Handle { return l.handle }
 
-// Accept waits for a handshake to be done and gives its connection away. The error is that of ctx, or net.ErrClosed.
+// Accept waits for a handshake to be done and gives its connection away. The error is that of ctx, and then tells in words of the
+// last peer that was dropped although it knew the magic, or net.ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	for {
 		c, wake, err := l.take()
@@ -108,9 +111,19 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("socketboot: accept: %w", context.Cause(ctx))
+			return nil, l.nobody(context.Cause(ctx))
 		}
 	}
+}
+
+// nobody says why Accept had nothing to give, which may well be the last peer that knew the magic and yet failed.
+func (l *Listener) nobody(reason error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lastDrop == nil {
+		return fmt.Errorf("socketboot: accept: %w", reason)
+	}
+	return fmt.Errorf("socketboot: accept: %w; the last peer dropped: %v", reason, l.lastDrop)
 }
 
 // TryAccept is Accept that does not wait: nil, nil if no handshake is done.
@@ -276,6 +289,9 @@ func (l *Listener) dropped(peer netip.AddrPort, reason error) {
 		l.net.Log.Debug("peer dropped", "peer", peer, "reason", reason)
 	} else {
 		l.net.Log.Warn("peer dropped", "peer", peer, "reason", reason)
+		l.mu.Lock()
+		l.lastDrop = reason
+		l.mu.Unlock()
 	}
 	l.net.Dropped(peer, reason)
 }

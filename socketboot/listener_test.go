@@ -22,7 +22,7 @@ func TestListenerSurvivesStrays(t *testing.T) {
 	n.Dropped = d.add
 	o := newOwners(t)
 	l := serve(t, n, o)
-	h := l.Handle()
+	addr := l.Handle().Addr().String()
 	bad := bytes.Clone(s.fromConn)
 	bad[helloLen+20+3568] = 9
 	strays := []struct {
@@ -41,7 +41,7 @@ func TestListenerSurvivesStrays(t *testing.T) {
 		{"all at once", bad, ErrSurplus},
 	}
 	for i, stray := range strays {
-		c, err := net.Dial("tcp", h.Addr().String())
+		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestListenerBackpressure(t *testing.T) {
 				results <- err
 			}()
 		}
-		synctest.Wait()
+		time.Sleep(5 * time.Second)
 		if got := len(o.all()); got != 2 {
 			t.Errorf("%d handshakes at once, want 2", got)
 		}
@@ -257,6 +257,78 @@ func TestListenerCloseAbortsUntaken(t *testing.T) {
 			t.Errorf("connection is open: %v", err)
 		}
 		c.Close()
+	})
+}
+
+// Close waits for an owner that is at work: when it returns, nobody touches the device any more.
+func TestListenerCloseWaits(t *testing.T) {
+	s := loopback(t)
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemNet()
+		n, _ := mem.net()
+		o := newOwners(t)
+		plain := o.make
+		o.make = func() *fake {
+			f := plain()
+			f.hook = func(call string) {
+				if call == "Establish" {
+					time.Sleep(3 * time.Second)
+				}
+			}
+			return f
+		}
+		l := serve(t, n, o)
+		c, _ := mem.dial(t.Context(), mem.addr)
+		go func() { _ = s.speak(c, len(s.fromConn)) }()
+		time.Sleep(time.Second)
+		start := time.Now()
+		l.Close()
+		if time.Since(start) != 2*time.Second || o.aborts() != 1 {
+			t.Errorf("after %v, %d aborts", time.Since(start), o.aborts())
+		}
+		c.Close()
+	})
+}
+
+// The time that Secure takes counts for the Hello deadline.
+func TestHelloDeadlineWithSecure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemNet()
+		n, d := mem.net()
+		n.Secure = func(_ context.Context, c net.Conn, _ bool) (net.Conn, error) {
+			time.Sleep(4 * time.Second)
+			return c, nil
+		}
+		l := serve(t, n, newOwners(t))
+		c, _ := mem.dial(t.Context(), mem.addr)
+		start := time.Now()
+		if _, err := c.Read(make([]byte, 1)); !closedByPeer(err) || time.Since(start) != 5*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		c.Close()
+		l.Close()
+		if len(d.reasons()) != 1 {
+			t.Errorf("drops: %v", d.reasons())
+		}
+	})
+}
+
+// Who waits in Accept for a peer with another layout learns of it.
+func TestAcceptTellsOfDrops(t *testing.T) {
+	s := goldens[8].load(t)
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemNet()
+		n, _ := mem.net()
+		l := serve(t, n, newOwners(t))
+		c, _ := mem.dial(t.Context(), mem.addr)
+		go func() { _, _ = c.Write(s.fromConn[:helloLen+37]) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := l.Accept(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "look like NCCL 2.30.3-2.30.7") {
+			t.Errorf("got %v", err)
+		}
+		c.Close()
+		l.Close()
 	})
 }
 

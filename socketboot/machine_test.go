@@ -244,6 +244,12 @@ func TestSurplus(t *testing.T) {
 		if !errors.Is(err, ErrSurplus) || !reflect.DeepEqual(owner.calls, c.calls) {
 			t.Errorf("%s, a byte after %d: %v, owner was asked %v, want %v", c.role, c.upTo, err, owner.calls, c.calls)
 		}
+		// Only one layout has more to say after its device list.
+		var h *HandshakeError
+		if afterList := c.upTo <= helloLen+d; !errors.As(err, &h) ||
+			afterList != slices.Equal(h.LooksLike, []Layout{Layout230}) {
+			t.Errorf("%s, a byte after %d: %v", c.role, c.upTo, err)
+		}
 	}
 	conn, _ := s.ends(t, g.layout)
 	m := mustConnector(t, g.layout, s.handle, conn)

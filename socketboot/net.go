@@ -37,7 +37,8 @@ type Net struct {
 	// Secure wraps a connection before the first byte of the handshake, in TLS or a keyed transcript; nil leaves it plain. ctx ends
 	// with the Hello deadline. An error drops the peer.
 	Secure func(ctx context.Context, c net.Conn, server bool) (net.Conn, error)
-	// Dropped is told of each peer that a Listener dropped, from a goroutine that ends with the call. The reason is a HandshakeError,
+	// Dropped is told of each peer that a Listener dropped, from a goroutine for which Listener.Close
+	// waits, so it must not call that. The reason is a HandshakeError,
 	// or, if the peer went away after its handshake and before Accept, what Conn.Err says.
 	Dropped func(peer netip.AddrPort, reason error)
 	// Log gets what Dropped gets (peers that knew the magic as warnings, strays as debug messages), refused tries to connect and

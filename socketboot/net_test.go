@@ -230,8 +230,7 @@ func TestConnectAndServe(t *testing.T) {
 func TestSurplusAfterReady(t *testing.T) {
 	s := loopback(t)
 	l := serve(t, local, newOwners(t))
-	h := l.Handle()
-	c, err := net.Dial("tcp", h.Addr().String())
+	c, err := net.Dial("tcp", l.Handle().Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,13 +247,15 @@ func TestSurplusAfterReady(t *testing.T) {
 	if <-acc.Gone(); !errors.Is(acc.Err(), ErrSurplus) {
 		t.Errorf("got %v", acc.Err())
 	}
+	if _, err := c.Read(make([]byte, 1)); !closedByPeer(err) {
+		t.Errorf("the connection is still open: %v", err)
+	}
 }
 
 func TestResetIsTheEnd(t *testing.T) {
 	s := loopback(t)
 	l := serve(t, local, newOwners(t))
-	h := l.Handle()
-	c, err := net.Dial("tcp", h.Addr().String())
+	c, err := net.Dial("tcp", l.Handle().Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
