@@ -141,6 +141,10 @@ func TestErrorsName(t *testing.T) {
 	if a.State() != ibverbs.Err {
 		t.Errorf("QP is in %v after a failed completion", a.State())
 	}
+	try(t, a.Close())
+	if err := e.cqs[0].Err(&wc); !errors.As(err, &detail) || detail.Peer != "" {
+		t.Errorf("after its QP is closed: %v, want no peer, as the number may be another's", err)
+	}
 	if ok := (ibverbs.WC{}); e.cqs[0].Err(&ok) != nil {
 		t.Error("a completion that succeeded is an error")
 	}

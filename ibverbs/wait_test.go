@@ -294,3 +294,79 @@ func TestChannelTellsOfFailedQueue(t *testing.T) {
 		})
 	}
 }
+
+// One event stands for two completions: who took the first passes it on.
+func TestWaitPassesEventOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := connect(t, ibverbs.WithEvents())
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() {
+				var wcs [1]ibverbs.WC
+				errs <- second(e.cqs[0].Wait(deadline(t), wcs[:]))
+			}()
+		}
+		synctest.Wait()
+		switches := e.fabric.Device("mem0")
+		switches.HoldCompletions()
+		get(e.qps[0].PostSend(e.write(1, 8), e.write(2, 8)))(t)
+		switches.ReleaseCompletions()
+		for range cap(errs) {
+			try(t, <-errs)
+		}
+	})
+}
+
+// The waiter of one queue reads the event of another and hands it over.
+func TestWaitHandsEventOver(t *testing.T) {
+	for range 20 { // which of the two sleepers reads is chance
+		synctest.Test(t, func(t *testing.T) {
+			e := connect(t)
+			ch := get(e.dev.CreateCompChannel())(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var cqs [2]*ibverbs.CQ
+			var errs [2]chan error
+			for i := range cqs {
+				cqs[i], errs[i] = get(e.dev.CreateCQ(4, ibverbs.WithChannel(ch)))(t), make(chan error, 1)
+				go func() { errs[i] <- second(cqs[i].Wait(ctx, make([]ibverbs.WC, 1))) }()
+				synctest.Wait() // the first is the reader
+			}
+			q, peer := newQP(t, e.pd, cqs[1], cqs[1]), newQP(t, e.pd, e.cqs[1], e.cqs[1])
+			join(t, e.dev, q, peer)
+			get(q.PostSend(e.write(1, 8)))(t)
+			select {
+			case err := <-errs[1]:
+				try(t, err)
+			case <-time.After(time.Minute):
+				t.Fatal("the event was not handed over")
+			}
+			cancel()
+			if err := <-errs[0]; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Closing a queue wakes its waiter also if the channel stays open.
+func TestWaitEndsOnSharedChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := connect(t)
+		ch := get(e.dev.CreateCompChannel())(t)
+		cq := get(e.dev.CreateCQ(4, ibverbs.WithChannel(ch)))(t)
+		errs := make(chan error, 1)
+		go func() { errs <- second(cq.Wait(context.Background(), make([]ibverbs.WC, 1))) }()
+		synctest.Wait()
+		try(t, cq.Close())
+		select {
+		case err := <-errs:
+			if !errors.Is(err, ibverbs.ErrClosed) {
+				t.Errorf("Wait: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the waiter was left asleep")
+		}
+		try(t, ch.Close())
+	})
+}

@@ -361,6 +361,29 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A queue that lost completions gives what it has, then an error for good.
+func TestOverrun(t *testing.T) {
+	fabric := two()
+	a, b := pair(t, fabric, link{depth: 80})
+	for id := range uint64(65) {
+		a.post(t, a.write(id, 8, b))
+	}
+	if got := a.ids(t); len(got) != 64 {
+		t.Errorf("%d completions, want 64", len(got))
+	}
+	for range 2 {
+		if _, err := a.cq.Poll(make([]driver.WC, 1)); err != driver.ErrCQOverrun {
+			t.Errorf("Poll: %v", err)
+		}
+	}
+	if attr := get(a.qp.Query())(t); attr.State != driver.Err {
+		t.Errorf("QP is in %v", attr.State)
+	}
+	if e := get(a.ctx.NextEvent(t.Context()))(t); e != (driver.Event{Type: driver.EventCQErr, Cookie: 1}) {
+		t.Errorf("event %+v", e)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fabric := memdriver.New(memdriver.Config{})
