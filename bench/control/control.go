@@ -183,17 +183,27 @@ func (c *Conn) cause(err error) error {
 	return fmt.Errorf("control connection to %s: %w", c.peer, err)
 }
 
-// Next waits for the next message. Its type is for the caller to judge, its body for Decode.
+// Next waits for the next message. Its type is for the caller to judge, its body for Decode. What has arrived comes before the end of
+// ctx: a peer that says its last word and goes, and so ends ctx, is heard.
 func (c *Conn) Next(ctx context.Context) (kind string, body Body, err error) {
 	select {
 	case m, ok := <-c.in:
-		if !ok {
-			return "", nil, context.Cause(c.ctx)
-		}
-		return m.Type, Body(m.Body), nil
+		return c.next(m, ok)
 	case <-ctx.Done():
-		return "", nil, fmt.Errorf("%s did not answer: %w", c.peer, context.Cause(ctx))
 	}
+	select {
+	case m, ok := <-c.in:
+		return c.next(m, ok)
+	default:
+	}
+	return "", nil, fmt.Errorf("%s did not answer: %w", c.peer, context.Cause(ctx))
+}
+
+func (c *Conn) next(m message, ok bool) (string, Body, error) {
+	if !ok {
+		return "", nil, context.Cause(c.ctx)
+	}
+	return m.Type, Body(m.Body), nil
 }
 
 // Recv waits for a message of one type and decodes its body into v, which may be nil where the type says it all.
