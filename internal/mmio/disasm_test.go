@@ -14,8 +14,8 @@ import (
 func TestInstructions(t *testing.T) {
 	want := map[string]map[string]struct{ has, lacks string }{
 		"amd64": {
-			"StoreRelease32": {`MOVL CX, 0\(AX\)`, `XCHG|FENCE`},
-			"StoreRelease64": {`MOVQ CX, 0\(AX\)`, `XCHG|FENCE`},
+			"StoreRelease32": {`MOVL BX, 0\(AX\)`, `XCHG|FENCE`},
+			"StoreRelease64": {`MOVQ BX, 0\(AX\)`, `XCHG|FENCE`},
 			"Store32":        {`MOVL CX, 0\(AX\)`, `XCHG|FENCE`},
 			"Store64":        {`MOVQ CX, 0\(AX\)`, `XCHG|FENCE`},
 			"LoadAcquire32":  {`MOVL 0\(AX\), AX`, `LOCK|XCHG`},

@@ -7,17 +7,6 @@ package mmio
 // LoadAcquire and StoreRelease, which are right everywhere.
 const ForDevices = true
 
-// StoreRelease32 stores v after everything written before. It is MOV on amd64,
-// which needs no fence, and STLR on arm64.
-//
-//go:noescape
-func StoreRelease32(p *uint32, v uint32)
-
-// StoreRelease64 is StoreRelease32 for 64 bits.
-//
-//go:noescape
-func StoreRelease64(p *uint64, v uint64)
-
 // Store32 is exactly one plain store of 32 bits, ordered by nothing, for a
 // doorbell register.
 //

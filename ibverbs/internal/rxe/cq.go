@@ -72,13 +72,35 @@ func newRingOf(mem offheap.Span, size, n int) (ring, error) {
 // ErrCQOverrun. When a completion failed, its QP is moved to ERR once more, for
 // receives that were posted since the kernel did.
 func (c *CQ) Poll(wcs []driver.WC) (int, error) {
-	n, failed := c.q.poll(wcs)
-	if failed {
-		c.dev.failed(wcs[:n])
+	q := &c.q
+	cons := q.cons
+	n := min(q.used(q.produced(), cons), len(wcs))
+	if n == 0 {
+		if c.overrun.Load() {
+			return 0, driver.ErrCQOverrun
+		}
+		return 0, nil
 	}
-	if n == 0 && c.overrun.Load() {
-		return 0, driver.ErrCQOverrun
+	var status uint32
+	for wc, left := &wcs[0], n; ; wc = following(wc) {
+		e := q.cqe(cons)
+		status |= e.Status
+		move(wc, e)
+		if e.WCFlags&(wcWithImm|wcWithInvalidate) != 0 && driver.WCOpcode(e.Opcode).IsRecv() {
+			withImm(wc, e)
+		}
+		cons++
+		if left--; left == 0 {
+			break
+		}
 	}
+	q.cons = cons & q.mask
+	if status == uint32(driver.Success) {
+		q.consume(q.cons)
+		return n, nil
+	}
+	q.consume(q.cons)
+	c.dev.failed(wcs[:n])
 	return n, nil
 }
 

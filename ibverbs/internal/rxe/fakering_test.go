@@ -63,9 +63,10 @@ func fakeRecvQueue(tb tester, slots, limit int) *recvQueue {
 	return q
 }
 
-func fakeCompQueue(tb tester, slots int) *compQueue {
+// fakeCQ is of a device without QPs.
+func fakeCQ(tb tester, slots int) *CQ {
 	tb.Helper()
-	return &compQueue{ring: fakeRing(tb, slots, 128, cqeSize)}
+	return &CQ{q: compQueue{ring: fakeRing(tb, slots, 128, cqeSize)}, dev: &Context{}}
 }
 
 // cqe is a completion as the kernel stores it.

@@ -199,7 +199,8 @@ func TestCompletions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			q := fakeCompQueue(t, 4)
+			cq := fakeCQ(t, 4)
+			q := &cq.q
 			e := full
 			e.Opcode, e.Status, e.WCFlags = tt.op, tt.st, tt.set
 			*q.cqe(0) = e
@@ -207,8 +208,8 @@ func TestCompletions(t *testing.T) {
 			want := plain
 			tt.want(&want)
 			wcs := []driver.WC{{ID: 1, Imm: 99, Flags: 99, Status: 99}, {ID: 2}}
-			if n, failed := q.poll(wcs); n != 1 || failed != (tt.st != 0) || wcs[0] != want || wcs[1].ID != 2 {
-				t.Errorf("%d, %v, %+v; want %+v", n, failed, wcs, want)
+			if n, err := cq.Poll(wcs); n != 1 || err != nil || wcs[0] != want || wcs[1].ID != 2 {
+				t.Errorf("%d, %v, %+v; want %+v", n, err, wcs, want)
 			}
 			if q.head.ConsumerIndex != 1 {
 				t.Errorf("consumer index %d", q.head.ConsumerIndex)
@@ -375,7 +376,8 @@ func TestRecvModel(t *testing.T) {
 func TestCompModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slots := 1 << rapid.IntRange(1, 4).Draw(rt, "log2 slots")
-		q := fakeCompQueue(rt, slots)
+		cq := fakeCQ(rt, slots)
+		q := &cq.q
 		q.cons = rapid.Uint32Range(0, uint32(slots-1)).Draw(rt, "start")
 		q.head.ProducerIndex, q.head.ConsumerIndex = q.cons, q.cons
 		qpn := rapid.Uint32Range(1, 3)
@@ -394,13 +396,10 @@ func TestCompModel(t *testing.T) {
 			},
 			"poll": func(rt *rapid.T) {
 				wcs := make([]driver.WC, rapid.IntRange(0, slots).Draw(rt, "room"))
-				n, failed := q.poll(wcs)
+				n, err := cq.Poll(wcs)
 				want := model[:min(len(wcs), len(model))]
-				if !slices.Equal(wcs[:n], want) {
-					rt.Fatalf("polled %+v, want %+v", wcs[:n], want)
-				}
-				if failed != slices.ContainsFunc(want, func(w driver.WC) bool { return w.Status != 0 }) {
-					rt.Fatalf("failed is %v of %+v", failed, want)
+				if !slices.Equal(wcs[:n], want) || err != nil {
+					rt.Fatalf("polled %+v, %v; want %+v", wcs[:n], err, want)
 				}
 				model = model[n:]
 			},
@@ -428,7 +427,7 @@ func TestKernelBeside(t *testing.T) {
 	const total = 20000
 	qp := &QP{sq: *fakeSendQueue(t, 16, 15), bell: silentBell{}}
 	qp.state.Store(uint32(driver.RTS))
-	cq := &CQ{q: *fakeCompQueue(t, 16)}
+	cq := fakeCQ(t, 16)
 	var wg sync.WaitGroup
 	var bad error
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the slowest machine
@@ -492,7 +491,7 @@ func TestKernelBeside(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	qp := &QP{sq: *fakeSendQueue(t, 16, 15), rq: *fakeRecvQueue(t, 16, 15), bell: silentBell{}}
 	qp.state.Store(uint32(driver.RTS))
-	cq := &CQ{q: *fakeCompQueue(t, 16)}
+	cq := fakeCQ(t, 16)
 	send := []driver.SendWR{{Op: driver.OpWrite, SGL: make([]driver.SGE, 4)}, {Op: driver.OpSend, Inline: make([]byte, 64)}}
 	recv := []driver.RecvWR{{SGL: make([]driver.SGE, 4)}}
 	wcs := make([]driver.WC, 4)

@@ -1,6 +1,7 @@
 package rxe
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -78,4 +79,23 @@ func rdma(w *uapi.RxeSendWQE) *uapi.RxeWRRDMA { return (*uapi.RxeWRRDMA)(unsafe.
 
 func atomicOp(w *uapi.RxeSendWQE) *uapi.RxeWRAtomic {
 	return (*uapi.RxeWRAtomic)(unsafe.Pointer(&w.WR.WR))
+}
+
+// following is the element after wc in its array; the caller has seen that there
+// is one. It is an index that the compiler keeps in one register.
+func following(wc *driver.WC) *driver.WC {
+	return (*driver.WC)(unsafe.Add(unsafe.Pointer(wc), unsafe.Sizeof(*wc)))
+}
+
+// move copies a completion without Imm and Flags, which become 0. Polling is
+// mostly these moves, so neighbours that both sides have go together, and so do
+// the four single bytes. The layout test holds what that relies on.
+func move(wc *driver.WC, e *uapi.WC) {
+	wc.ID = e.WRID
+	*(*[4]uint32)(unsafe.Pointer(&wc.VendorErr)) = *(*[4]uint32)(unsafe.Pointer(&e.VendorErr)) // ByteLen, Imm, QPN
+	wc.Imm = 0
+	wc.SrcQP = e.SrcQP
+	binary.LittleEndian.PutUint32((*[4]byte)(unsafe.Pointer(&wc.Status))[:], e.Status&0xff|e.Opcode&0xff<<8|uint32(e.SL)<<24)
+	*(*[2]uint16)(unsafe.Pointer(&wc.PKeyIndex)) = *(*[2]uint16)(unsafe.Pointer(&e.PKeyIndex)) // and SLID
+	wc.PathBits = e.DLIDPathBits
 }
