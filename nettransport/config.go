@@ -122,6 +122,9 @@ func (c Config) withDefaults() (Config, error) {
 	if err == nil && c.AdaptiveRouting > Off {
 		err = configError("AdaptiveRouting", "is none of Auto, On, Off")
 	}
+	if err == nil && c.Net.Layout > socketboot.Layout230 {
+		err = configError("Net.Layout", "is none that package socketboot names")
+	}
 	if err == nil && c.NICs != nil && c.HCA != "" {
 		err = configError("HCA", "chooses among devices that are found, and NICs are given")
 	}
