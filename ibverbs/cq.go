@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/spin"
 )
 
 // CQ is a completion queue. Any number of QPs may use it for their sends, their
@@ -24,8 +24,8 @@ type CQ struct {
 
 	depth int
 
-	mu    sync.Mutex
-	fault error // ErrClosed, ErrCQOverrun or ErrDeviceGone, as the *Error to return
+	mu    spin.Mutex // a poll is shorter than the second half of a sync.Mutex
+	fault error      // ErrClosed, ErrCQOverrun or ErrDeviceGone, as the *Error to return
 	qps   map[uint32]*QP
 	full  bool // overrun was handled
 
