@@ -35,7 +35,7 @@ type Config struct {
 	// spread flows.
 	EachQP func(q int) []qp.Option
 	// AdaptiveRouting says whether the network may reorder the packets of a message. Data longer than ARThreshold is then
-	// written first, and the immediate data, which is not reordered, goes alone. ARThreshold 0 means 8192 bytes
+	// written first, and the immediate data, which is not reordered, goes alone. ARThreshold 0 means 8192 bytes, -1 means none
 	// (NCCL_IB_ADAPTIVE_ROUTING, NCCL_IB_AR_THRESHOLD).
 	AdaptiveRouting Toggle
 	ARThreshold     int
@@ -111,6 +111,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Net.Log == nil {
 		c.Net.Log = c.Log
+	}
+	if c.ARThreshold == -1 {
+		c.ARThreshold = 0
 	}
 	err := set("QPsPerConn", c.QPsPerConn, 1, socketboot.MaxQPs)
 	if err == nil {

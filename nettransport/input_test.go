@@ -38,7 +38,7 @@ func TestBadConfig(t *testing.T) {
 		"GID index unused": {healthy, Config{QP: []qp.Option{qp.WithGIDIndex(9)}}, ErrNoNIC, []string{"index 9"}},
 		"QPs":              {healthy, Config{QPsPerConn: 129}, syscall.EINVAL, []string{"Config.QPsPerConn", "129", "128"}},
 		"negative QPs":     {healthy, Config{QPsPerConn: -1}, syscall.EINVAL, []string{"Config.QPsPerConn"}},
-		"threshold":        {healthy, Config{ARThreshold: -1}, syscall.EINVAL, []string{"Config.ARThreshold"}},
+		"threshold":        {healthy, Config{ARThreshold: -2}, syscall.EINVAL, []string{"Config.ARThreshold"}},
 		"timeout":          {healthy, Config{Timeout: -1}, syscall.EINVAL, []string{"Config.Timeout"}},
 		"toggle":           {healthy, Config{AdaptiveRouting: 7}, syscall.EINVAL, []string{"Config.AdaptiveRouting"}},
 		"layout":           {healthy, Config{Net: socketboot.Net{Layout: 99}}, syscall.EINVAL, []string{"Config.Net.Layout"}},

@@ -1,0 +1,127 @@
+package nettransport
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/qp"
+	"github.com/purerdma/purerdma/socketboot"
+)
+
+// ConfigFromEnv is a Config by NCCL's variables, as getenv has them (os.Getenv). A variable that is empty counts as not set; one
+// that cannot be understood is an error that names it, where NCCL would take its default. Read are, of NCCL_IB_…: HCA,
+// QPS_PER_CONNECTION, SPLIT_DATA_ON_QPS, ADAPTIVE_ROUTING, AR_THRESHOLD, USE_INLINE, GID_INDEX, ADDR_FAMILY, ADDR_RANGE, PKEY,
+// SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT; and NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY. NCCL_IB_ROCE_VERSION_NUM may be 2 only:
+// version 1 is taken where there is no other.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	e := env{get: getenv}
+	var c Config
+	c.HCA = getenv("NCCL_IB_HCA")
+	if _, err := parseHCA(c.HCA); err != nil {
+		e.fail("NCCL_IB_HCA", err)
+	}
+	e.number("NCCL_IB_QPS_PER_CONNECTION", 1, socketboot.MaxQPs, func(n int) { c.QPsPerConn = n })
+	e.number("NCCL_IB_SPLIT_DATA_ON_QPS", 0, 1, func(n int) { c.Split = n == 1 })
+	e.number("NCCL_IB_USE_INLINE", 0, 1, func(n int) { c.Inline = n == 1 })
+	e.number("NCCL_IB_ADAPTIVE_ROUTING", -2, 1, func(n int) {
+		switch n {
+		case 0:
+			c.AdaptiveRouting = Off
+		case 1:
+			c.AdaptiveRouting = On
+		case -1:
+			e.fail("NCCL_IB_ADAPTIVE_ROUTING", fmt.Errorf("is -1, want 0, 1 or -2: %w", syscall.EINVAL))
+		}
+	})
+	e.number("NCCL_IB_AR_THRESHOLD", 0, MaxMessage, func(n int) {
+		if c.ARThreshold = n; n == 0 {
+			c.ARThreshold = -1 // the zero of a Config is the default
+		}
+	})
+	e.number("NCCL_IB_ROCE_VERSION_NUM", 2, 2, func(int) {})
+	e.queuePairs(&c)
+	c.Net.IfName = getenv("NCCL_SOCKET_IFNAME")
+	switch f := socketboot.Family(getenv("NCCL_SOCKET_FAMILY")); f {
+	case socketboot.AnyFamily, socketboot.FamilyIPv4, socketboot.FamilyIPv6:
+		c.Net.Family = f
+	default:
+		e.fail("NCCL_SOCKET_FAMILY", fmt.Errorf("is %q, want AF_INET or AF_INET6: %w", f, syscall.EINVAL))
+	}
+	return c, e.err
+}
+
+// env reads variables and keeps the first error.
+type env struct {
+	get func(string) string
+	err error
+}
+
+func (e *env) fail(name string, err error) {
+	if e.err == nil {
+		e.err = &ibverbs.Error{Op: "read environment", Object: name, Err: err}
+	}
+}
+
+// number gives the variable to set, if there is one.
+func (e *env) number(name string, least, most int, set func(int)) {
+	s := e.get(name)
+	if s == "" {
+		return
+	}
+	n, err := strconv.ParseInt(s, 0, 64)
+	if err != nil || n < int64(least) || n > int64(most) {
+		e.fail(name, fmt.Errorf("is %q, want a number from %d to %d: %w", s, least, most, syscall.EINVAL))
+		return
+	}
+	set(int(n))
+}
+
+// queuePairs reads what becomes an option of queue pairs.
+func (e *env) queuePairs(c *Config) {
+	add := func(o qp.Option) { c.QP = append(c.QP, o) }
+	e.number("NCCL_IB_GID_INDEX", -1, 1<<16, func(n int) { add(qp.WithGIDIndex(n)) })
+	e.number("NCCL_IB_PKEY", 0, 1<<16-1, func(n int) { add(qp.WithPKeyIndex(n)) })
+	e.number("NCCL_IB_SL", 0, 15, func(n int) { add(qp.WithServiceLevel(uint8(n))) })
+	e.number("NCCL_IB_TC", 0, 255, func(n int) { add(qp.WithTrafficClass(uint8(n))) })
+	e.number("NCCL_IB_FIFO_TC", -1, 255, func(n int) {
+		if n >= 0 {
+			c.RecvQP = append(c.RecvQP, qp.WithTrafficClass(uint8(n)))
+		}
+	})
+	timeout, retry := -1, -1
+	e.number("NCCL_IB_TIMEOUT", 0, 31, func(n int) { timeout = n })
+	e.number("NCCL_IB_RETRY_CNT", 0, 7, func(n int) { retry = n })
+	if timeout >= 0 || retry >= 0 {
+		add(func(p *qp.Params) {
+			if timeout >= 0 {
+				p.Timeout = uint8(timeout)
+			}
+			if retry >= 0 {
+				p.Retry = uint8(retry)
+			}
+		})
+	}
+	var want qp.GIDWant
+	switch f := e.get("NCCL_IB_ADDR_FAMILY"); f {
+	case "":
+	case "AF_INET":
+		want.Family = qp.IPv4
+	case "AF_INET6":
+		want.Family = qp.IPv6
+	default:
+		e.fail("NCCL_IB_ADDR_FAMILY", fmt.Errorf("is %q, want AF_INET or AF_INET6: %w", f, syscall.EINVAL))
+	}
+	if s := e.get("NCCL_IB_ADDR_RANGE"); s != "" {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			e.fail("NCCL_IB_ADDR_RANGE", fmt.Errorf("is %q, want an address and a prefix length, 10.0.0.0/8: %w", s, syscall.EINVAL))
+		}
+		want.Range = p.Masked()
+	}
+	if want.Family != qp.AnyFamily || want.Range.IsValid() {
+		add(qp.WithGID(want))
+	}
+}
