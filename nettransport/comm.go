@@ -28,7 +28,8 @@ type Comm struct {
 	rails   []rail
 	bundle  *qp.Bundle
 	lanes   []lane
-	k       int // queue pairs of a message
+	k       int         // queue pairs of a message
+	classes []qp.Option // told by a connector, from socketboot.Layout226 on
 	mrs     map[*MR]struct{}
 	buffers []*mr.Buffer // memory of the rings
 
@@ -138,6 +139,9 @@ func (c *SendComm) prepare(peerDevs int) (socketboot.Metadata, error) {
 // establish makes a receiver's end for a peer that has told all of its own.
 func (c *RecvComm) establish(peerDevs int, meta *socketboot.Metadata) (socketboot.Metadata, error) {
 	c.setK(max(len(c.nic.ports), peerDevs), len(meta.QPs))
+	if c.layout.HasTrafficClass() {
+		c.classes = classesOf(meta, c.nic.ports[0].attr.LinkLayer)
+	}
 	if err := c.build(len(meta.QPs)); err != nil {
 		return socketboot.Metadata{}, err
 	}
@@ -153,6 +157,16 @@ func (c *RecvComm) establish(peerDevs int, meta *socketboot.Metadata) (socketboo
 		}
 	}
 	return c.metadata(0, c.sizesIn.Buffer().Addr()), nil
+}
+
+// classesOf is the traffic class and the service level of a connector, which its acceptor uses too. NCCL may tell more than a
+// service level can be.
+func classesOf(meta *socketboot.Metadata, link ibverbs.LinkLayer) []qp.Option {
+	mask := uint8(15)
+	if link == ibverbs.LinkEthernet {
+		mask = 7
+	}
+	return []qp.Option{qp.WithTrafficClass(meta.TrafficClass), qp.WithServiceLevel(meta.ServiceLevel & mask)}
 }
 
 func (c *RecvComm) makeRings() error {
@@ -235,13 +249,6 @@ func (c *Comm) Close() error {
 	errs = append(errs, c.free())
 	c.t.forget(c)
 	return errors.Join(errs...)
-}
-
-func (c *Comm) describe() string {
-	if c.receives {
-		return "connection from " + c.peerName()
-	}
-	return "connection to " + c.peerName()
 }
 
 // peerName is the peer for errors, as far as it is known.

@@ -59,7 +59,7 @@ func (l *Listener) take(conn *socketboot.Conn, err error) (*RecvComm, error) {
 		return nil, err
 	}
 	c := (*RecvComm)(conn.Local.(*acceptor))
-	if err := l.t.adoptChild("accept", &c.Comm); err != nil {
+	if err := l.t.adoptChild("accept", &c.Comm, "connection from "+conn.PeerAddr.String()); err != nil {
 		_ = conn.Close()
 		(*acceptor)(c).Abort(err)
 		return nil, err
@@ -74,8 +74,6 @@ func (l *Listener) Close() error {
 	l.t.forget(l)
 	return err
 }
-
-func (l *Listener) describe() string { h := l.Handle(); return "listener at " + h.Addr().String() }
 
 func (l *Listener) local(n *nic) func(netip.AddrPort) socketboot.AcceptorLocal {
 	return func(peer netip.AddrPort) socketboot.AcceptorLocal {

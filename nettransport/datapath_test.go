@@ -1,6 +1,7 @@
 package nettransport
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -63,6 +64,11 @@ func TestDataPath(t *testing.T) {
 				t.Errorf("%d flushes, want %d", flushes, want.flushes)
 			}
 
+			for k := range want.rows {
+				if used := p.send.credits.Buffer().Bytes()[512*k:][:64]; !bytes.Equal(used, make([]byte, 64)) {
+					t.Errorf("the first offer of message %d is still there", k)
+				}
+			}
 			posts := wires.take()
 			staging := p.recv.credits.Buffer()
 			var rows [][][]byte

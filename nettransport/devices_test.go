@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
+	"github.com/purerdma/purerdma/qp"
+	"github.com/purerdma/purerdma/socketboot"
 )
 
 // TestUnequalNICs is 1 to 4 devices against 1 to 4, so 1 to 16 queue pairs, with single messages and groups.
@@ -105,4 +107,29 @@ func (p *pair) groups(count int, seed uint64) {
 			done++
 		}
 	}
+}
+
+// TestLayouts moves messages and groups in the bytes of each range of NCCL versions, with as many devices as it has room for.
+func TestLayouts(t *testing.T) {
+	for l := socketboot.Layout225; l <= socketboot.Layout230; l++ {
+		t.Run(l.String(), func(t *testing.T) {
+			f := newFabric(t, l.MaxDevs(), 2, memdriver.Config{}, nil)
+			c := Config{Net: socketboot.Net{Layout: l}, QP: []qp.Option{qp.WithTrafficClass(104), qp.WithServiceLevel(3)}}
+			r := Config{Net: c.Net, RecvQP: []qp.Option{qp.WithServiceLevel(2)}}
+			p := connect(t, f, c, r)
+			p.transfer(edges(4)[:14], 1)
+			p.groups(8, 1)
+			send, recv := p.send.Paths()[0], p.recv.Paths()[0]
+			want := uint8(0)
+			if l.HasTrafficClass() {
+				want = 104 // as the connector tells
+			}
+			if send.TrafficClass != 104 || send.ServiceLevel != 3 || recv.TrafficClass != want || recv.ServiceLevel != 2 {
+				t.Errorf("paths %v and %v", send, recv)
+			}
+		})
+	}
+	f := newFabric(t, 5, 1, memdriver.Config{}, nil)
+	_, err := New(Config{NICs: []NIC{f.send}, Log: quiet})
+	tells(t, err, "5 ports", "1 to 4")
 }

@@ -27,6 +27,10 @@
 // the message; for requests of several buffers the lengths go into a ring of the receiver (package fifo) and the immediate data
 // is 0. Credits go the other way, one RDMA_WRITE for each request of the receiver.
 //
+// socketboot.Layout chooses the bytes of other NCCL versions, up to 8 ports with the newest. Data paths of NCCL were recorded with
+// 2.25.1 only. From 2.29.7 on NCCL can be set to match messages at the receiver and to survive the loss of a port; such settings
+// must be off at a peer that is NCCL.
+//
 // # Failure
 //
 // A connection fails as a whole and for good: every queue pair goes to the error state, each request in flight ends with the one

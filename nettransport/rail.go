@@ -85,6 +85,7 @@ func (c *Comm) qpOptions(p *port) []qp.Option {
 	}
 	opts = append(opts, c.t.cfg.QP...)
 	if c.receives {
+		opts = append(opts, c.classes...)
 		opts = append(opts, c.t.cfg.RecvQP...)
 	}
 	return append(opts, qp.WithPort(p.num))

@@ -26,11 +26,8 @@ type Transport struct {
 
 	mu       sync.Mutex
 	closed   bool
-	children map[child]struct{}
+	children map[any]string // what must be closed before the Transport, and its name
 }
-
-// child is what must be closed before the Transport: a listener, a connection, or an attempt at one.
-type child interface{ describe() string }
 
 // New finds or checks the devices of the logical NICs. Without any that can be used the error says what each lacks. The caller
 // closes the Transport.
@@ -39,7 +36,7 @@ func New(c Config) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: c, log: c.Log, children: map[child]struct{}{}}
+	t := &Transport{cfg: c, log: c.Log, children: map[any]string{}}
 	if c.NICs == nil {
 		err = t.find()
 	} else {
@@ -74,7 +71,8 @@ func (t *Transport) Listen(ctx context.Context, nic int) (*Listener, error) {
 	if l.l, err = t.cfg.Net.Serve(ctx, l.local(n)); err != nil {
 		return nil, err
 	}
-	if err := t.adoptChild("listen", l); err != nil {
+	h := l.Handle()
+	if err := t.adoptChild("listen", l, "listener at "+h.Addr().String()); err != nil {
 		_ = l.l.Close()
 		return nil, err
 	}
@@ -89,7 +87,8 @@ func (t *Transport) Connect(ctx context.Context, nic int, h Handle) (*SendComm, 
 		return nil, err
 	}
 	c := newSendComm(t, n)
-	if err := t.adoptChild("connect", &c.Comm); err != nil {
+	addr := h.Addr()
+	if err := t.adoptChild("connect", &c.Comm, "connection to "+addr.String()); err != nil {
 		return nil, err
 	}
 	conn, err := t.cfg.Net.Connect(ctx, h, (*connector)(c))
@@ -124,12 +123,8 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	if len(t.children) > 0 {
-		names := make([]string, 0, len(t.children))
-		for c := range maps.Keys(t.children) {
-			names = append(names, c.describe())
-		}
+		names := slices.Sorted(maps.Values(t.children))
 		t.mu.Unlock()
-		slices.Sort(names)
 		return &ibverbs.Error{Op: "close transport", Object: strings.Join(names, ", "), Err: ErrBusy, Hint: "close what is open first"}
 	}
 	t.closed = true
@@ -145,17 +140,17 @@ func (t *Transport) nic(op string, i int) (*nic, error) {
 	return t.nics[i], nil
 }
 
-func (t *Transport) adoptChild(op string, c child) error {
+func (t *Transport) adoptChild(op string, c any, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return &ibverbs.Error{Op: op, Object: "transport", Err: ErrClosed}
 	}
-	t.children[c] = struct{}{}
+	t.children[c] = name
 	return nil
 }
 
-func (t *Transport) forget(c child) {
+func (t *Transport) forget(c any) {
 	t.mu.Lock()
 	delete(t.children, c)
 	t.mu.Unlock()
