@@ -92,7 +92,8 @@ func pair(t testing.TB, r *rand.Rand, across bool) (a, b place) {
 	b = a
 	if across {
 		others := slices.DeleteFunc(ps, func(p place) bool {
-			return p.dev.Info().Name == a.dev.Info().Name || p.gid.GID.Addr().Is4() != a.gid.GID.Addr().Is4()
+			x, y := p.gid.GID.Addr(), a.gid.GID.Addr()
+			return p.dev.Info().Name == a.dev.Info().Name || x.Is4() != y.Is4() || x.IsLinkLocalUnicast() != y.IsLinkLocalUnicast()
 		})
 		if len(others) == 0 {
 			t.Skipf("needs two Soft-RoCE devices on one link, found only %v", a)
@@ -179,8 +180,9 @@ func (e *end) rtr(peer *end) (*driver.QPAttr, driver.QPMask) {
 		driver.QPStateMask | driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer
 }
 
+// toRTS waits a second for an answer: the lab may be on a busy machine.
 func (q *QP) toRTS() error {
-	return q.Modify(&driver.QPAttr{State: driver.RTS, Timeout: 14, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16},
+	return q.Modify(&driver.QPAttr{State: driver.RTS, Timeout: 18, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16},
 		driver.QPStateMask|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPSQPSN|driver.QPMaxQPRdAtomic)
 }
 
