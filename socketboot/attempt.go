@@ -11,9 +11,8 @@ import (
 type phase uint8
 
 const (
-	stray        phase = iota // no valid device list yet
-	talking                   // it is the peer's turn
-	establishing              // our turn: the owner is at work
+	stray   phase = iota // no valid device list yet
+	talking              // knows magic and type
 )
 
 // grace is the silence that a peer is allowed even at the bound, so that a burst of good peers does not drop one another. A stray
@@ -34,8 +33,22 @@ type attempt struct {
 	cancel context.CancelCauseFunc
 	local  AcceptorLocal // nil before there is a valid device list
 
-	phase phase     // under the listener's lock
-	since time.Time // of admission or the last valid message, under the listener's lock
+	// Under the listener's lock:
+	phase   phase
+	since   time.Time // of the begin, or the owner's last answer to a valid message
+	waiting bool      // for the peer; else whatever takes time here is not its fault
+}
+
+// patient is a connection that tells when its attempt waits for the peer.
+type patient struct {
+	net.Conn
+	a *attempt
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	p.a.wait(true)
+	defer p.a.wait(false)
+	return p.Conn.Read(b)
 }
 
 func (a *attempt) serve() {
@@ -63,12 +76,15 @@ func (a *attempt) handshake() (*Conn, error) {
 		return nil, err
 	}
 	m.peer = addrString(a.c)
+	a.enter(stray)
+	a.wait(true)
 	c, err := a.l.net.secure(a.ctx, a.c, true, start)
+	a.wait(false)
 	if err != nil {
 		_ = a.c.Close()
 		return nil, m.Fail(err)
 	}
-	if err := m.run(a.ctx, c, a.l.net.Deadlines, start); err != nil {
+	if err := m.run(a.ctx, patient{c, a}, a.l.net.Deadlines, start); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -91,16 +107,21 @@ func (a *attempt) enter(p phase) {
 	a.l.mu.Unlock()
 }
 
+func (a *attempt) wait(yes bool) {
+	a.l.mu.Lock()
+	a.waiting = yes
+	a.l.mu.Unlock()
+}
+
 // Devices is called by the machine when the peer's device list is valid.
 func (a *attempt) Devices() DevList {
-	a.enter(talking)
+	defer a.enter(talking)
 	a.local = a.l.local(a.peer)
 	return a.local.Devices()
 }
 
 // Establish is called by the machine when the peer's metadata is valid.
 func (a *attempt) Establish(peer DevList, meta *Metadata) (Metadata, error) {
-	a.enter(establishing)
 	defer a.enter(talking)
 	return a.local.Establish(peer, meta)
 }

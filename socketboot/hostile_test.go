@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -144,37 +145,48 @@ func census(t *testing.T) counts {
 	return c
 }
 
-// A burst of good peers beyond the bound waits its turn; nobody is dropped for another.
+// A burst of good peers beyond the bound waits its turn; nobody is dropped for another, however long our own side takes.
 func TestBurstOfGoodPeers(t *testing.T) {
-	var d drops
-	n := local
-	n.MaxPending = 4
-	n.Dropped = d.add
-	l := serve(t, n, newOwners(t))
-	const peers = 60
-	conns := make(chan *Conn, peers)
-	for range peers {
-		go func() {
-			c, err := n.Connect(t.Context(), l.Handle(), connector(t))
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemNet()
+		n, d := mem.net()
+		n.MaxPending = 4
+		o := newOwners(t)
+		plain := o.make
+		o.make = func() *fake {
+			f := plain()
+			f.hook = func(string) { time.Sleep(2500 * time.Millisecond) } // longer than any grace
+			return f
+		}
+		l := serve(t, n, o)
+		const peers = 60
+		conns := make(chan *Conn, peers)
+		for range peers {
+			go func() {
+				n := n
+				n.Retry.Each = time.Hour // a connection that waits in the system's queue is open for its peer
+				c, err := n.Connect(t.Context(), l.Handle(), connector(t))
+				if err != nil {
+					t.Error(err)
+				}
+				conns <- c
+			}()
+		}
+		for range peers {
+			acc, err := l.Accept(t.Context())
 			if err != nil {
-				t.Error(err)
+				t.Fatal(err)
 			}
-			conns <- c
-		}()
-	}
-	for range peers {
-		acc, err := l.Accept(t.Context())
-		if err != nil {
-			t.Fatal(err)
+			defer acc.Close()
 		}
-		defer acc.Close()
-	}
-	for range peers {
-		if c := <-conns; c != nil {
-			c.Close()
+		for range peers {
+			if c := <-conns; c != nil {
+				c.Close()
+			}
 		}
-	}
-	for _, why := range d.reasons() {
-		t.Errorf("dropped: %v", why)
-	}
+		l.Close()
+		for _, why := range d.reasons() {
+			t.Errorf("dropped: %v", why)
+		}
+	})
 }

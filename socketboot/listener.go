@@ -218,7 +218,6 @@ func (l *Listener) admit(c net.Conn) {
 		_ = c.Close()
 		return
 	}
-	a.since = time.Now()
 	l.pending[a] = struct{}{}
 	l.work.Go(a.serve)
 }
@@ -228,12 +227,12 @@ func (l *Listener) admit(c net.Conn) {
 func (l *Listener) evict() (wait time.Duration) {
 	var v *attempt
 	for a := range l.pending {
-		if a.phase != establishing && (v == nil || a.phase < v.phase || a.phase == v.phase && a.since.Before(v.since)) {
+		if a.waiting && (v == nil || a.phase < v.phase || a.phase == v.phase && a.since.Before(v.since)) {
 			v = a
 		}
 	}
 	if v == nil {
-		return time.Second // whatever changes signals room
+		return stray.grace() // at the latest; what ends signals room
 	}
 	if wait = v.phase.grace() - time.Since(v.since); wait > 0 {
 		return wait

@@ -25,7 +25,7 @@ type Net struct {
 	Retry     Retry
 	// MaxPending bounds the accepted connections that a Listener holds and nobody has taken, 0 means 1024. At the bound a new peer
 	// is not refused: the one longest without magic and device list is dropped for it if that is 100 ms or more; if all have
-	// shown them, the one whose last message is the oldest if that is 2 s or more; else the new peer waits.
+	// shown them, the one longest without its next message if that is 2 s or more; else the new peer waits.
 	MaxPending int
 
 	// Dial opens a TCP connection, nil means net.Dialer. A new one is asked for with each try.
