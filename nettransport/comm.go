@@ -210,7 +210,7 @@ func (c *Comm) attach(conn *socketboot.Conn) {
 	c.peer = conn.PeerAddr
 }
 
-// PeerAddr is the peer's TCP address, PeerDevice the name of its logical NIC as it told.
+// PeerAddr is the peer's TCP address.
 func (c *Comm) PeerAddr() netip.AddrPort { return c.peer }
 
 // PeerDevice is the name of the peer's logical NIC, as the peer told it.

@@ -2,6 +2,7 @@ package nettransport
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -130,5 +131,47 @@ func compare(t *testing.T, end string, got, want []string) {
 	}
 	if testing.Verbose() {
 		fmt.Println(end, len(want), "posts compared, first:", want[0])
+	}
+}
+
+// TestCreditsInTurn wants credits on the first queue pair of each of the receiver's devices in turn, and a completion for those
+// whose row has the number of the device.
+func TestCreditsInTurn(t *testing.T) {
+	wires := &tap{}
+	f := newFabric(t, 1, 3, memdriver.Config{}, func(d driver.Driver) driver.Driver { wires.Driver = d; return wires })
+	p := connect(t, f, Config{QPsPerConn: 2}, Config{})
+	wires.take()
+	rmr, _ := memory(t, &p.recv.Comm, 4096)
+	smr, _ := memory(t, &p.send.Comm, 4096)
+	signaled := 0
+	for k := range 800 {
+		r, ok, err := p.recv.Irecv(Buffer{MR: rmr, N: 1})
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		for _, post := range wires.take() {
+			if post.send == nil {
+				continue
+			}
+			if want := p.recv.lanes[k%3].qp.Num(); post.qpn != want {
+				t.Fatalf("credits of message %d are on QP %#x, want %#x", k, post.qpn, want)
+			}
+			if got, want := post.send[0].Flags == driver.Signaled, k%256 == k%3; got != want {
+				t.Fatalf("credits of message %d ask for a completion: %v", k, got)
+			} else if got {
+				signaled++
+			}
+		}
+		s, ok, err := p.send.Isend(Buffer{MR: smr, N: 1})
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if err := errors.Join(r.Wait(t.Context(), nil), s.Wait(t.Context(), nil)); err != nil {
+			t.Fatal(err)
+		}
+		wires.take()
+	}
+	if signaled != 6 {
+		t.Errorf("%d of 800 credits asked for a completion", signaled)
 	}
 }

@@ -86,16 +86,14 @@ func TestFailedCompletion(t *testing.T) {
 			}
 			early := b.irecv(8) // ends well on both ends, and is asked late
 			earlySend := b.isend(8)
-			later := b.irecv(8)
-			if end == "send" {
-				b.f.Device(dev).FailNextRequest(driver.RetryExcErr, 0x81)
-				later = b.isend(8)
-			} else {
-				b.f.Device(dev).FailNextRequest(driver.RetryExcErr, 0x81)
-				later = b.irecv(8)
-				later = b.irecv(8)
+			b.irecv(8)
+			b.f.Device(dev).FailNextRequest(driver.RetryExcErr, 0x81)
+			start := b.isend
+			if end == "receive" {
+				b.irecv(8)
+				start = b.irecv
 			}
-			_ = b.send.Err()
+			later := start(8)
 			err := outcome(t, later)
 			if !errors.Is(err, ibverbs.RetryExcErr) {
 				t.Fatalf("%v is no RetryExcErr", err)

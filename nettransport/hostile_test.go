@@ -268,3 +268,75 @@ func TestListenerSurvives(t *testing.T) {
 		t.Error(c, err)
 	}
 }
+
+// FuzzOffers lets a peer write anything into the first row of the sender's ring.
+func FuzzOffers(f *testing.F) {
+	row := make([]byte, 512)
+	for i := range 8 {
+		offer{addr: 1 << 20, size: 64, rkey: 77, nreqs: 8, tag: uint32(i), idx: 1}.put(row[64*i:])
+	}
+	f.Add(row)
+	f.Add(row[:64])
+	f.Fuzz(func(t *testing.T, row []byte) {
+		fab := newFabric(t, 1, 1, memdriver.Config{}, nil)
+		c, p := withReceiver(t, fab, Config{}, nil)
+		m, _ := memory(t, &c.Comm, 4096)
+		row = row[:min(len(row), 512)]
+		copy(p.buf.Bytes()[puppetStaging:], row)
+		for range 2 {
+			if _, err := p.bundle.QPs[0].PostRecv(ibverbs.RecvWR{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.write(0, 512)
+		for i := range 20 {
+			q, ok, err := c.Isend(Buffer{MR: m, N: 64, Tag: int32(i % 9)})
+			if ok {
+				_, err = q.Test(nil)
+			}
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, ErrProtocol) && !errors.Is(err, ibverbs.RemAccessErr) {
+				t.Fatal(err)
+			}
+			break
+		}
+	})
+}
+
+// TestTwoLengths tells one length by one queue pair and another by the other.
+func TestTwoLengths(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	c, p := withSender(t, f, Config{Split: true}, 2, nil)
+	m, _ := memory(t, &c.Comm, 4096)
+	r, ok, err := c.Irecv(Buffer{MR: m, N: 100, Tag: 1})
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	row := p.buf.Bytes()[:64]
+	le := binary.LittleEndian
+	to := ibverbs.Remote{Addr: le.Uint64(row), RKey: le.Uint32(row[16:])}
+	p.post(0, ibverbs.SendWR{Op: ibverbs.OpWriteWithImm, SGL: p.sge(0, puppetData, 100), Remote: to, Imm: c.order(100)})
+	p.post(1, ibverbs.SendWR{Op: ibverbs.OpWriteWithImm, Imm: c.order(90)})
+	tells(t, outcome(t, r), "100 bytes long by one queue pair and 90 by another")
+}
+
+// TestSizesAreCleared leaves nothing of an older group where the sizes of a new one will come.
+func TestSizesAreCleared(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	c, _ := withSender(t, f, Config{}, 1, nil)
+	m, _ := memory(t, &c.Comm, 4096)
+	sizes := c.sizesIn.Buffer().Bytes()
+	for i := range sizes[:64] {
+		sizes[i] = 1
+	}
+	if _, ok, err := c.Irecv(Buffer{MR: m, N: 9}, Buffer{MR: m, N: 9}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for i, b := range sizes[:64] {
+		if (b == 0) != (i < 8) {
+			t.Errorf("byte %d of the sizes is %d", i, b)
+		}
+	}
+}

@@ -16,11 +16,10 @@ import (
 // puppet is a peer that does what a test says: NCCL's recorded end, or a hostile one. Its memory is the ring that the other end
 // writes, the copy of the ring that it writes itself, and data.
 type puppet struct {
-	t      testing.TB
-	layout socketboot.Layout
-	nic    NIC
-	nqps   int                          // of a connector
-	twist  func(m *socketboot.Metadata) // changes what it tells
+	t     testing.TB
+	nic   NIC
+	nqps  int                          // of a connector
+	twist func(m *socketboot.Metadata) // changes what it tells
 
 	pds    []*ibverbs.PD
 	cqs    []*ibverbs.CQ
