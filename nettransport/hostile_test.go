@@ -269,7 +269,7 @@ func TestListenerSurvives(t *testing.T) {
 	}
 }
 
-// FuzzOffers lets a peer write anything into the first row of the sender's ring.
+// FuzzOffers lets a peer write anything into the next row of the sender's ring. A connection serves until it fails.
 func FuzzOffers(f *testing.F) {
 	row := make([]byte, 512)
 	for i := range 8 {
@@ -277,18 +277,38 @@ func FuzzOffers(f *testing.F) {
 	}
 	f.Add(row)
 	f.Add(row[:64])
+	fab := newFabric(f, 1, 1, memdriver.Config{}, nil)
+	tr := transport(f, fab.send, Config{})
+	var c *SendComm
+	var p *puppet
+	var m *MR
+	end := func() {
+		if c != nil {
+			_ = c.Close()
+			p.close()
+		}
+		c = nil
+	}
+	f.Cleanup(end)
 	f.Fuzz(func(t *testing.T, row []byte) {
-		fab := newFabric(t, 1, 1, memdriver.Config{}, nil)
-		c, p := withReceiver(t, fab, Config{}, nil)
-		m, _ := memory(t, &c.Comm, 4096)
-		row = row[:min(len(row), 512)]
-		copy(p.buf.Bytes()[puppetStaging:], row)
-		for range 2 {
-			if _, err := p.bundle.QPs[0].PostRecv(ibverbs.RecvWR{}); err != nil {
-				t.Fatal(err)
+		if c == nil {
+			c, p = withReceiverOf(t, tr, fab, nil)
+			m, _ = memory(t, &c.Comm, 4096)
+			for range 200 {
+				if _, err := p.bundle.QPs[0].PostRecv(ibverbs.RecvWR{}); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-		p.write(0, 512)
+		at := int(c.head % 256 * 512)
+		to := p.buf.Bytes()[puppetStaging+at:][:512]
+		clear(to)
+		copy(to, row)
+		for i := range 8 { // numbers are relative, so that the next message meets them too
+			idx := to[64*i+40:]
+			binary.LittleEndian.PutUint64(idx, binary.LittleEndian.Uint64(idx)+c.head)
+		}
+		p.write(at, 512)
 		for i := range 20 {
 			q, ok, err := c.Isend(Buffer{MR: m, N: 64, Tag: int32(i % 9)})
 			if ok {
@@ -300,7 +320,11 @@ func FuzzOffers(f *testing.F) {
 			if !errors.Is(err, ErrProtocol) && !errors.Is(err, ibverbs.RemAccessErr) {
 				t.Fatal(err)
 			}
-			break
+			end()
+			return
+		}
+		if p.poll(0); c.head > 200 || c.n > 0 {
+			end() // no receives are left, or half a group waits
 		}
 	})
 }
