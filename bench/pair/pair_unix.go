@@ -25,6 +25,9 @@ func Second() bool { return os.Getenv(variable) != "" }
 // Start starts this program as the second process. orders go to it as JSON, in its environment; its standard error is stderr. The
 // caller closes nc, by which the second process learns that it is over, and then calls wait, which kills it if it does not end.
 func Start(orders any, stderr io.Writer) (nc net.Conn, wait func() error, err error) {
+	if Second() {
+		return nil, nil, errors.New("starting the other end: this is the other end")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting the other end: %w", err)

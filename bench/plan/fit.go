@@ -21,12 +21,12 @@ type Fitted struct {
 	Total  time.Duration
 }
 
-// Bounds of a fitted count. Fewer messages would measure the start, more would not tell more; fewer round trips have no median,
-// and over five rounds a thousand have a 99th percentile.
+// Bounds of a fitted count. Fewer messages than are in flight would measure the start, more than the upper bound would not tell more.
+// Two round trips in each of five rounds have a median, a thousand have a 99th percentile.
 const (
 	minMessages   = 4
 	maxMessages   = 20_000
-	minRoundTrips = 5
+	minRoundTrips = 2
 	maxRoundTrips = 1_000
 )
 
@@ -38,7 +38,7 @@ func Fit(ts []Timing, depth, rounds, iters int, left time.Duration) Fitted {
 	if len(ts) == 0 || rounds < 1 {
 		return f
 	}
-	least, most := max(minMessages, 2*depth), max(maxMessages, 2*depth)
+	least, most := max(minMessages, depth), max(maxMessages, depth)
 	share := float64(left) / float64(rounds) / float64(len(ts)) / 2
 	for range 8 { // each pass hands on what the last one left
 		total := 0.0

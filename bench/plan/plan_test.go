@@ -135,7 +135,7 @@ func TestFit(t *testing.T) {
 				if test.iters > 0 && c.Messages != test.iters {
 					t.Errorf("case %d: %d messages, %d were asked for", i, c.Messages, test.iters)
 				}
-				if c.Messages < 4 || c.RoundTrips < 5 {
+				if c.Messages < 4 || c.RoundTrips < 2 {
 					t.Errorf("case %d: %+v", i, c)
 				}
 			}

@@ -14,7 +14,7 @@ const (
 	schemaVersion = 1
 )
 
-// document is what --json prints, schema.json in Go. Lists are never null; objects are null where the run did not get there.
+// document is what --json prints. Lists are never null; objects are null where the run did not get there.
 type document struct {
 	report.Head
 	Mode           string             `json:"mode"`

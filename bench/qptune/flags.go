@@ -151,7 +151,7 @@ func (f *flags) spec(software bool, fs *pflag.FlagSet) (plan.Spec, error) {
 		if fs.Changed(v.name) {
 			v.set()
 		} else if v.name == "seed" {
-			s.Seed = rand.Uint64()
+			s.Seed = rand.Uint64() >> 11 // programs that read JSON know integers of 53 bits
 		}
 	}
 	if err := s.Check(); err != nil {

@@ -11,8 +11,8 @@
 //	host1$ qptune --server
 //	host2$ qptune --connect host1
 //
-// With --json standard output has one JSON document whichever way the command ends; schema.json describes it. The exit code is 0
-// for success, 1 for failure, 2 for wrong usage.
+// With --json standard output has one JSON document whichever way the command ends; testdata/shape.txt lists its keys. The exit code
+// is 0 for success, 1 for failure, 2 for wrong usage. The script lab beside this file runs it where there is no RDMA device.
 package main
 
 import (
@@ -25,5 +25,5 @@ func main() {
 	if pair.Second() {
 		os.Exit(second())
 	}
-	os.Exit(newTool().command().Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit((&tool{}).command().Main(os.Args[1:], os.Stdout, os.Stderr))
 }

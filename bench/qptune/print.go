@@ -43,7 +43,7 @@ func pathText(r tune.Result) string {
 	for i, paths := range r.Paths {
 		common := commonPath(paths)
 		if common != last {
-			fmt.Fprintf(&b, "paths %s\n", common)
+			fmt.Fprintln(&b, report.Wrap("paths "+common, width, "      "))
 			last = common
 		}
 		var each []string

@@ -15,10 +15,12 @@ import (
 	"github.com/purerdma/purerdma/bench/plan"
 	"github.com/purerdma/purerdma/bench/report"
 	"github.com/purerdma/purerdma/bench/tune"
+	"github.com/purerdma/purerdma/ibverbs"
 )
 
 // tool is one run of the command. Its fields fill up as the run goes on.
 type tool struct {
+	find  []ibverbs.Option // where devices are looked for
 	flags flags
 	out   cli.IO
 
@@ -29,8 +31,6 @@ type tool struct {
 	advice  *advice
 	notes   []string
 }
-
-func newTool() *tool { return &tool{} }
 
 func (t *tool) command() cli.Command {
 	return cli.Command{Schema: schemaName, Version: schemaVersion, Make: t.cobra, Document: t.document}
@@ -74,18 +74,14 @@ func (t *tool) note(format string, a ...any) {
 }
 
 func (t *tool) end(device string) tune.EndConfig {
-	return tune.EndConfig{Device: device, Port: t.flags.port, GIDIndex: t.flags.gidIndex, Log: t.log()}
+	return tune.EndConfig{Device: device, Port: t.flags.port, GIDIndex: t.flags.gidIndex, Find: t.find, Log: t.log()}
 }
 
 // serve waits for another host.
 func (t *tool) serve(ctx context.Context) error {
 	device := strings.Join(t.flags.devices, "")
-	check, err := tune.OpenEnd(t.end(device)) // to say what is missing before anybody waits
+	about, err := t.look(device) // to say what is missing before anybody waits
 	if err != nil {
-		return err
-	}
-	about := check.Description()
-	if err := check.Close(); err != nil {
 		return err
 	}
 	var lc net.ListenConfig
@@ -141,30 +137,38 @@ func (t *tool) sweep(ctx context.Context, c *cobra.Command) error {
 	return t.print()
 }
 
-// choose says which device this end uses and which the end that it starts, if it starts one.
+// choose says which device this end uses and which the end that it starts, if it starts one. Devices that were named are tried, so
+// that what is wrong with them is said before anything starts.
 func (t *tool) choose() (here, there string, software bool, err error) {
-	list, err := tune.Candidates(t.flags.port)
+	if len(t.flags.devices) > 0 {
+		for _, name := range t.flags.devices {
+			about, err := t.look(name)
+			if err != nil {
+				return "", "", false, err
+			}
+			software = software || about.Software
+		}
+		return t.flags.devices[0], t.flags.devices[len(t.flags.devices)-1], software, nil
+	}
+	list, err := tune.Candidates(t.flags.port, t.find...)
 	if err != nil {
 		return "", "", false, err
 	}
-	if len(t.flags.devices) == 0 && t.mode == "pair" {
-		a, b, why := tune.Pair(list)
-		t.note("%s", why)
-		return a.Name, b.Name, a.Software || b.Software, nil
+	if t.mode != "pair" {
+		return list[0].Name, "", list[0].Software, nil
 	}
-	if len(t.flags.devices) > 0 {
-		here = t.flags.devices[0]
-		there = t.flags.devices[len(t.flags.devices)-1]
-	} else {
-		here = list[0].Name
+	a, b, why := tune.Pair(list)
+	t.note("%s", why)
+	return a.Name, b.Name, a.Software || b.Software, nil
+}
+
+// look describes a device as an end would use it.
+func (t *tool) look(device string) (tune.Description, error) {
+	e, err := tune.OpenEnd(t.end(device))
+	if err != nil {
+		return tune.Description{}, err
 	}
-	software = list[0].Software
-	for _, c := range list {
-		if c.Name == here {
-			software = c.Software
-		}
-	}
-	return here, there, software, nil
+	return e.Description(), e.Close()
 }
 
 // otherEnd is the control connection to the other end, and what to do after the sweep.

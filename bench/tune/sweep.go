@@ -39,8 +39,8 @@ type CaseResult struct {
 // name is how people call a setting.
 func name(s plan.Setting) string { return advise.Candidate{QPs: s.QPs, Split: s.Split}.Name() }
 
-// Sweep measures all of spec's cases with the other end at nc, which it closes. It has to be checked before. It blocks for about
-// spec.Budget.
+// Sweep measures all of spec's cases with the other end at nc, which it closes. spec has to be checked before. It blocks for about
+// spec.Budget, half as long again at most where the machine turns out slow.
 func Sweep(ctx context.Context, nc net.Conn, c EndConfig, spec plan.Spec, a Attributes, progress Progress) (r Result, err error) {
 	began := time.Now()
 	ctl, err := greet(ctx, nc)
@@ -229,13 +229,13 @@ func (w *sweeper) nextSeed() uint64 {
 
 // try checks a case's data whole and sees how long it takes. It warms up, too.
 func (w *sweeper) try(ctx context.Context, k plan.Case) (plan.Timing, error) {
-	const roundTrips = 5
+	const roundTrips = 3
 	r := run{Connection: k.Setting, Size: k.Size}
 	var last [2]measured
 	for i, try := range [...]struct {
 		kind  kind
 		count int
-	}{{check, w.spec.Depth + w.r.Settings[k.Setting].QPs/2 + 1}, {stream, 2 * w.spec.Depth}, {pingPong, roundTrips}} {
+	}{{check, w.spec.Depth + w.r.Settings[k.Setting].QPs/2 + 1}, {stream, w.spec.Depth}, {pingPong, roundTrips}} {
 		r.Kind, r.Count, r.Seed = try.kind, try.count, w.nextSeed()
 		m, err := w.run(ctx, r, patience)
 		if err != nil {
@@ -246,14 +246,15 @@ func (w *sweeper) try(ctx context.Context, k plan.Case) (plan.Timing, error) {
 		}
 	}
 	return plan.Timing{
-		Message:   last[0].took / time.Duration(2*w.spec.Depth),
+		Message:   last[0].took / time.Duration(w.spec.Depth),
 		RoundTrip: last[1].took / roundTrips,
 		Overhead:  (last[0].whole - last[0].took + last[1].whole - last[1].took) / 2,
 	}, nil
 }
 
 // rounds measures every case in every round. How much of each is decided anew before each round, by how long it took in the one
-// before: a machine that slows down costs messages, not rounds.
+// before: a machine that slows down costs messages, not rounds. Where even the least takes too long, rounds go on for half of the
+// budget beyond it: with less than five nothing can be told.
 func (w *sweeper) rounds(ctx context.Context, timings []plan.Timing) error {
 	for w.r.Rounds < w.spec.Rounds {
 		left := w.spec.Budget - time.Since(w.began)
@@ -262,7 +263,7 @@ func (w *sweeper) rounds(ctx context.Context, timings []plan.Timing) error {
 			w.note("all %d rounds would take about %v more than the budget of %v; there are as many as fit", w.spec.Rounds, over.Round(time.Second), w.spec.Budget)
 		}
 		one := fitted.Total / time.Duration(w.spec.Rounds-w.r.Rounds)
-		if w.r.Rounds > 0 && one > left+w.spec.Budget/4 {
+		if w.r.Rounds > 0 && one > left+w.spec.Budget/2 {
 			w.note("ended after %d of %d rounds: the budget of %v is spent", w.r.Rounds, w.spec.Rounds, w.spec.Budget)
 			return nil
 		}
