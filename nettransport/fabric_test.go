@@ -85,6 +85,11 @@ func transport(t testing.TB, n NIC, c Config) *Transport {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, d := range tr.devices {
+			if len(d.comms) > 0 || d.users > 0 {
+				t.Errorf("%s still has %d users and routes events of %d objects", d.name, d.users, len(d.comms))
+			}
+		}
 		if err := tr.Close(); err != nil {
 			t.Error(err)
 		}

@@ -329,6 +329,20 @@ func FuzzOffers(f *testing.F) {
 	})
 }
 
+// TestMissingKey offers a buffer without a key for the second device.
+func TestMissingKey(t *testing.T) {
+	f := newFabric(t, 1, 2, memdriver.Config{}, nil)
+	c, p := withReceiver(t, f, Config{}, nil)
+	m, _ := memory(t, &c.Comm, 4096)
+	offer{addr: p.buf.Addr() + puppetData, size: 64, rkey: p.mrs[0].RKey(), nreqs: 1, tag: 1, idx: 1}.put(p.buf.Bytes()[puppetStaging:])
+	p.write(0, 64)
+	_, ok, err := c.Isend(Buffer{MR: m, N: 64, Tag: 1})
+	if ok || !errors.Is(err, ErrProtocol) {
+		t.Fatal(ok, err)
+	}
+	tells(t, err, "no remote key for its device 1")
+}
+
 // TestTwoLengths tells one length by one queue pair and another by the other.
 func TestTwoLengths(t *testing.T) {
 	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
