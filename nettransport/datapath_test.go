@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
+	"github.com/purerdma/purerdma/mr"
+	"github.com/purerdma/purerdma/socketboot"
 )
 
 // TestDataPath does what NCCL did in each recorded trace and compares every work request that both ends post.
@@ -173,5 +176,44 @@ func TestCreditsInTurn(t *testing.T) {
 	}
 	if signaled != 6 {
 		t.Errorf("%d of 800 credits asked for a completion", signaled)
+	}
+}
+
+// TestImmediateData sends the length as NCCL's versions have it on the wire: 1500 is dc 05 00 00 up to 2.28.9, as seen there, and
+// 00 00 05 dc later. Package ibverbs sends the most significant byte first.
+func TestImmediateData(t *testing.T) {
+	for layout, want := range map[socketboot.Layout]uint32{
+		socketboot.Layout225: 0xdc050000, socketboot.Layout226: 0xdc050000, socketboot.Layout227: 0xdc050000, socketboot.Layout229: 0x000005dc,
+	} {
+		var imm []uint32
+		f := newFabric(t, 1, 1, memdriver.Config{Observe: func(r memdriver.Request) {
+			if r.Op == driver.OpWriteWithImm {
+				imm = append(imm, r.Imm)
+			}
+		}}, nil)
+		c := Config{Net: socketboot.Net{Layout: layout}}
+		connect(t, f, c, c).transfer([]int{1500}, 1)
+		if len(imm) != 1 || imm[0] != want {
+			t.Errorf("%v: immediate data %#x, want %#x", layout, imm, want)
+		}
+	}
+}
+
+// TestNoRelaxedOrdering registers without it on a device that refuses it.
+func TestNoRelaxedOrdering(t *testing.T) {
+	b := newBench(t, Config{}, 1)
+	for _, refusal := range []error{syscall.EINVAL, syscall.EOPNOTSUPP} {
+		b.f.Device("a0").FailNext(memdriver.OpRegMR, refusal)
+		m, _ := memory(t, &b.send.Comm, 64)
+		closeMRs(t, m)
+	}
+	b.f.Device("a0").FailNext(memdriver.OpRegMR, syscall.ENOMEM)
+	buf, err := mr.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer buf.Close()
+	if _, err := b.send.RegMR(buf); !errors.Is(err, syscall.ENOMEM) {
+		t.Error(err)
 	}
 }

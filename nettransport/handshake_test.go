@@ -191,3 +191,54 @@ func sameFields(t *testing.T, what string, got []byte, fields []recordedField) {
 		t.Errorf("%s: %d bytes, want %d", what, len(got), at)
 	}
 }
+
+// cutConn is a connection that ends after so many bytes were written.
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+func (c *cutConn) Write(b []byte) (int, error) {
+	n := min(len(b), c.left)
+	c.left -= n
+	n, err := c.Conn.Write(b[:n])
+	if err == nil && c.left == 0 {
+		err = net.ErrClosed
+		_ = c.Conn.Close()
+	}
+	return n, err
+}
+
+// TestCutHandshake ends the connector's TCP connection in every state: both ends free what they had made, and the listener goes on.
+func TestCutHandshake(t *testing.T) {
+	f := newFabric(t, 2, 1, memdriver.Config{}, nil)
+	st, rt := transport(t, f.send, Config{}), transport(t, f.recv, Config{Flush: true})
+	l, err := rt.Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, after := range []int{3, 8, 12, 20, 32, 33, 2000, 3607, 3608, 3610} {
+		st.cfg.Net.Dial = func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "tcp", a.String())
+			return &cutConn{c, after}, err
+		}
+		if c, err := st.Connect(t.Context(), 0, l.Handle()); err == nil {
+			_ = c.Close()
+			t.Errorf("connected with %d bytes", after)
+		}
+	}
+	st.cfg.Net.Dial = nil
+	s, err := st.Connect(t.Context(), 0, l.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	(&pair{t, s, r}).transfer([]int{1, 2}, 1)
+}
