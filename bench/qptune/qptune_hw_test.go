@@ -18,19 +18,6 @@ import (
 	"github.com/purerdma/purerdma/ibverbs"
 )
 
-// asRealCommand makes the test binary the command, on the machine's devices.
-const asRealCommand = "QPTUNE_TEST_REAL"
-
-func init() {
-	if os.Getenv(asRealCommand) == "" {
-		return
-	}
-	if os.Getenv("PURERDMA_BENCH_END") != "" {
-		os.Exit(second())
-	}
-	os.Exit((&tool{}).command().Main(os.Args[1:], os.Stdout, os.Stderr))
-}
-
 // A tiny sweep between two processes: across devices if there are two, and on one chosen by chance.
 func TestRealDevices(t *testing.T) {
 	list, err := tune.Candidates(0)
@@ -51,7 +38,7 @@ func TestRealDevices(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, os.Args[0], "--json", "-d", devices, "-q", "1,2", "-s", "8,5000,64K", "-n", "4", "--rounds", "2",
 				"--budget", "40s", "--seed", fmt.Sprint(seed>>11))
-			cmd.Env = append(os.Environ(), asRealCommand+"=1")
+			cmd.Env = append(os.Environ(), asCommand+"="+realDevices)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()

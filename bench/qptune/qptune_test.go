@@ -26,15 +26,22 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/shape.txt")
 
-// asCommand makes the test binary the command, on devices in memory: as many as the value says.
-const asCommand = "QPTUNE_TEST_DEVICES"
+// asCommand makes the test binary the command: on devices in memory, as many as the value has characters, or on the machine's.
+const (
+	asCommand   = "QPTUNE_TEST_DEVICES"
+	realDevices = "real"
+)
 
 func TestMain(m *testing.M) {
 	if pair.Second() {
 		os.Exit(second())
 	}
 	if n, ok := os.LookupEnv(asCommand); ok {
-		os.Exit((&tool{find: []ibverbs.Option{ibverbs.WithDrivers(fabric(len(n)))}}).command().Main(os.Args[1:], os.Stdout, os.Stderr))
+		t := &tool{}
+		if n != realDevices {
+			t.find = []ibverbs.Option{ibverbs.WithDrivers(fabric(len(n)))}
+		}
+		os.Exit(t.command().Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
 }
