@@ -11,8 +11,8 @@
 //     a plain MOV, which amd64 keeps in order by itself.
 //   - On arm64 the acquire and release of atomic order accesses among
 //     processors; a device is in the outer shareable domain and needs DMB OSH….
-//   - A compiler may merge or drop plain stores. The stores here are calls, or
-//     atomics, and do happen one by one.
+//   - A compiler may merge or drop plain stores. The stores to devices here are
+//     calls, and do happen one by one.
 //
 // # Which to use
 //
