@@ -90,16 +90,18 @@ func (d *device) watch() {
 	}
 }
 
-// event acts as NCCL does: what breaks a queue or the device fails the connections on it, and the rest is told.
+// event acts as NCCL does: what breaks a queue or the device fails the connections on it, and the rest is told. Queues of others
+// who use the device are not our matter.
 func (d *device) event(ev ibverbs.Event) {
 	what := fmt.Sprintf("asynchronous event %v", ev.Type)
+	ours := true
 	switch ev.Type {
 	case ibverbs.EventDeviceFatal:
 		d.failAll(fmt.Errorf("%s: %w", what, ibverbs.ErrDeviceGone))
 	case ibverbs.EventCQErr:
-		d.fail(ev.Object, fmt.Errorf("%s: %w", what, ibverbs.ErrCQOverrun))
+		ours = d.fail(ev.Object, fmt.Errorf("%s: %w", what, ibverbs.ErrCQOverrun))
 	case ibverbs.EventQPFatal, ibverbs.EventQPReqErr, ibverbs.EventQPAccessErr:
-		d.fail(ev.Object, errors.New(what))
+		ours = d.fail(ev.Object, errors.New(what))
 	case ibverbs.EventPortErr, ibverbs.EventPortActive, ibverbs.EventGIDChange:
 		d.mu.Lock()
 		d.news[ev.Port] = fmt.Sprintf("%v at %s", ev.Type, time.Now().Format("15:04:05"))
@@ -107,19 +109,24 @@ func (d *device) event(ev ibverbs.Event) {
 	case eventCommEst:
 		return
 	}
-	d.t.log.Warn("asynchronous event of an RDMA device", "device", d.name, "port", ev.Port, "event", ev.Type, "count", ev.Count)
+	if ours {
+		d.t.log.Warn("asynchronous event of an RDMA device", "device", d.name, "port", ev.Port, "event", ev.Type, "count", ev.Count)
+	}
 }
 
 // eventCommEst says that a first message has come, which everybody knows already.
 const eventCommEst ibverbs.EventType = 4
 
-func (d *device) fail(object any, err error) {
+// fail ends the connection that an object belongs to, and says whether there is one.
+func (d *device) fail(object any, err error) bool {
 	d.mu.Lock()
 	c := d.comms[object]
 	d.mu.Unlock()
-	if c != nil {
-		c.faults.CompareAndSwap(nil, &fault{d, object, err})
+	if c == nil {
+		return false
 	}
+	c.faults.CompareAndSwap(nil, &fault{d, object, err})
+	return true
 }
 
 func (d *device) failAll(err error) {

@@ -4,14 +4,14 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/purerdma/purerdma/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(runChild(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // childEnv tells a process that is a copy of the test binary which end it is.
