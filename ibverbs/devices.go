@@ -178,7 +178,9 @@ func openBest(o options, found []*Device) (*Context, error) {
 		port, routable := bestPort(dev)
 		if routable {
 			if second != nil {
-				errs = append(errs, second.Close())
+				if err := second.Close(); err != nil {
+					o.log.Warn("RDMA device that was passed over", "device", second.Info().Name, "err", err)
+				}
 			}
 			o.log.Info("RDMA device chosen", "device", dev.Info().Name, "port", port, "reason", "first with an active port and a routable GID", "passed", passed)
 			return dev, nil

@@ -64,7 +64,7 @@ func compare(cc string, pairs, ms int) error {
 	build := exec.Command(cc, "-O2", "-o", inC, "-x", "c", "-", "-lpthread")
 	build.Stdin = bytes.NewReader(source)
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("C compiler (apt-get install gcc linux-libc-dev): %w\n%s", err, out)
+		return fmt.Errorf("compile the C side (apt-get install gcc linux-libc-dev): %w\n%s", err, out)
 	}
 	if out, err := exec.Command("go", "test", "-c", "-o", inGo, driver).CombinedOutput(); err != nil {
 		return fmt.Errorf("go test -c: %w\n%s", err, out)

@@ -47,6 +47,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // describe adds to an errno the name that people search for.
 func describe(err error) string {
+	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) == 1 {
+		err = many.Unwrap()[0]
+	}
 	if errno, ok := err.(syscall.Errno); ok {
 		if name := errnoName(errno); name != "" {
 			return name + ", " + errno.Error()

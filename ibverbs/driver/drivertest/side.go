@@ -52,7 +52,6 @@ type setup struct {
 	rnrRetry uint8
 	psn      uint32
 	mtu      driver.MTU
-	channel  bool
 	channels [2]driver.CompChannel
 }
 

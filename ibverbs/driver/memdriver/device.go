@@ -98,15 +98,6 @@ func (p *port) gid(index int) (driver.GID, bool) {
 	return driver.GID{}, false
 }
 
-func (p *port) hasGID(g driver.GID) bool {
-	for i := range p.gids {
-		if p.gids[i].GID == g {
-			return true
-		}
-	}
-	return false
-}
-
 // raise delivers an event about a port or the device to every context.
 func (dev *Device) raise(e driver.Event) {
 	for _, c := range dev.contexts {

@@ -3,90 +3,90 @@ package memdriver
 import "github.com/purerdma/purerdma/ibverbs/driver"
 
 // establish notes the first message that comes.
-func (p *qp) establish() {
-	if !p.established {
-		p.established = true
-		if p.attr.State == driver.RTR {
-			p.raise(driver.EventCommEst)
+func (q *qp) establish() {
+	if !q.established {
+		q.established = true
+		if q.attr.State == driver.RTR {
+			q.raise(driver.EventCommEst)
 		}
 	}
 }
 
 // allows reports whether the QP grants the operation at all.
-func (p *qp) allows(op driver.Opcode) bool {
+func (q *qp) allows(op driver.Opcode) bool {
 	switch {
 	case isSend(op):
 		return true
 	case op == driver.OpRead:
-		return p.attr.Access&driver.RemoteRead != 0 && p.attr.MaxDestRdAtomic > 0
+		return q.attr.Access&driver.RemoteRead != 0 && q.attr.MaxDestRdAtomic > 0
 	case isAtomic(op):
-		return p.attr.Access&driver.RemoteAtomic != 0 && p.attr.MaxDestRdAtomic > 0
+		return q.attr.Access&driver.RemoteAtomic != 0 && q.attr.MaxDestRdAtomic > 0
 	}
-	return p.attr.Access&driver.RemoteWrite != 0
+	return q.attr.Access&driver.RemoteWrite != 0
 }
 
-// respond is the peer's side of request e of q: it moves the data, completes the
-// receive, and says how the request ends at q. After any status but Success p is
+// respond is the peer's side of request e of from: it moves the data, completes the
+// receive, and says how the request ends at from. After any status but Success q is
 // in the error state.
-func (p *qp) respond(q *qp, e *sendEntry, local [][]byte) driver.Status {
+func (q *qp) respond(from *qp, e *sendEntry, local [][]byte) driver.Status {
 	n := size(local)
-	if !p.allows(e.op) || !p.sameMTU(q, n) || isAtomic(e.op) && e.remote.Addr%8 != 0 {
-		return p.refuse(driver.EventQPReqErr, driver.RemInvReqErr)
+	if !q.allows(e.op) || !q.sameMTU(from, n) || isAtomic(e.op) && e.remote.Addr%8 != 0 {
+		return q.refuse(driver.EventQPReqErr, driver.RemInvReqErr)
 	}
 	var status driver.Status
 	if isSend(e.op) {
-		status = p.receive(e, local, n)
+		status = q.receive(e, local, n)
 	} else {
-		status = p.access(q, e, local, n)
+		status = q.access(from, e, local, n)
 	}
 	if status == driver.Success {
-		packets := uint32(max(1, (n+q.attr.PathMTU.Bytes()-1)/q.attr.PathMTU.Bytes()))
-		q.attr.SQPSN = (q.attr.SQPSN + packets) & 0xffffff
-		p.attr.RQPSN = (p.attr.RQPSN + packets) & 0xffffff
+		packets := uint32(max(1, (n+from.attr.PathMTU.Bytes()-1)/from.attr.PathMTU.Bytes()))
+		from.attr.SQPSN = (from.attr.SQPSN + packets) & 0xffffff
+		q.attr.RQPSN = (q.attr.RQPSN + packets) & 0xffffff
 	}
 	return status
 }
 
-// sameMTU reports whether a message of n bytes is cut into packets as p expects.
-func (p *qp) sameMTU(q *qp, n int) bool {
-	return p.attr.PathMTU == q.attr.PathMTU || n <= min(p.attr.PathMTU, q.attr.PathMTU).Bytes()
+// sameMTU reports whether a message of n bytes is cut into packets as q expects.
+func (q *qp) sameMTU(from *qp, n int) bool {
+	return q.attr.PathMTU == from.attr.PathMTU || n <= min(q.attr.PathMTU, from.attr.PathMTU).Bytes()
 }
 
-// refuse ends the connection at p.
-func (p *qp) refuse(event driver.EventType, s driver.Status) driver.Status {
-	p.raise(event)
-	p.fail()
+// refuse ends the connection at q.
+func (q *qp) refuse(event driver.EventType, s driver.Status) driver.Status {
+	q.raise(event)
+	q.fail()
 	return s
 }
 
 // receive places a message into the next receive.
-func (p *qp) receive(e *sendEntry, local [][]byte, n int) driver.Status {
-	r := &p.rq[p.rqDone%uint64(len(p.rq))]
+func (q *qp) receive(e *sendEntry, local [][]byte, n int) driver.Status {
+	r := &q.rq[q.rqDone%uint64(len(q.rq))]
 	if total(r.sgl) < uint64(n) {
-		p.completeRecv(driver.WC{Status: driver.LocLenErr}, false)
-		return p.refuse(driver.EventQPReqErr, driver.RemInvReqErr)
+		q.completeRecv(driver.WC{Status: driver.LocLenErr}, false)
+		return q.refuse(driver.EventQPReqErr, driver.RemInvReqErr)
 	}
-	into, ok := p.scatter(r, n)
+	into, ok := q.scatter(r, n)
 	if !ok {
-		p.completeRecv(driver.WC{Status: driver.LocProtErr}, false)
-		p.fail()
+		q.completeRecv(driver.WC{Status: driver.LocProtErr}, false)
+		q.fail()
 		return driver.RemOpErr
 	}
 	move(into, local)
-	p.received(e, driver.WCRecv, n)
+	q.received(e, driver.WCRecv, n)
 	return driver.Success
 }
 
 // scatter is the memory of the receive that n bytes go to.
-func (p *qp) scatter(r *recvEntry, n int) ([][]byte, bool) {
-	list := p.dev().d.dst[:0]
-	defer func() { p.dev().d.dst = list }()
+func (q *qp) scatter(r *recvEntry, n int) ([][]byte, bool) {
+	list := q.dev().d.dst[:0]
+	defer func() { q.dev().d.dst = list }()
 	for _, s := range r.sgl {
 		size := min(uint32(n), s.Length)
 		if size == 0 {
 			continue
 		}
-		b, ok := p.dev().lkeys[s.LKey].bytes(p.pd, s.Addr, size, driver.LocalWrite)
+		b, ok := q.dev().lkeys[s.LKey].bytes(q.pd, s.Addr, size, driver.LocalWrite)
 		if !ok {
 			return nil, false
 		}
@@ -96,26 +96,26 @@ func (p *qp) scatter(r *recvEntry, n int) ([][]byte, bool) {
 	return list, true
 }
 
-func (p *qp) received(e *sendEntry, op driver.WCOpcode, n int) {
+func (q *qp) received(e *sendEntry, op driver.WCOpcode, n int) {
 	wc := driver.WC{Op: op, ByteLen: uint32(n)}
 	if hasImm(e.op) {
 		wc.Imm, wc.Flags = e.imm, driver.WCWithImm
 	}
-	p.completeRecv(wc, e.flags&driver.Solicited != 0)
+	q.completeRecv(wc, e.flags&driver.Solicited != 0)
 }
 
 // access does the operations on memory that the request names by a remote key.
 // A message of no bytes needs no key.
-func (p *qp) access(q *qp, e *sendEntry, local [][]byte, n int) driver.Status {
+func (q *qp) access(from *qp, e *sendEntry, local [][]byte, n int) driver.Status {
 	var remote []byte
 	if n > 0 {
 		var ok bool
-		remote, ok = p.dev().rkeys[e.remote.RKey].bytes(p.pd, e.remote.Addr, uint32(n), right(e.op))
+		remote, ok = q.dev().rkeys[e.remote.RKey].bytes(q.pd, e.remote.Addr, uint32(n), right(e.op))
 		if !ok {
-			return p.refuse(driver.EventQPAccessErr, driver.RemAccessErr)
+			return q.refuse(driver.EventQPAccessErr, driver.RemAccessErr)
 		}
 	}
-	d := p.dev().d
+	d := q.dev().d
 	switch {
 	case isAtomic(e.op):
 		d.old = atomically(remote, e.op, e.compare, e.add)
@@ -125,12 +125,12 @@ func (p *qp) access(q *qp, e *sendEntry, local [][]byte, n int) driver.Status {
 		d.dst = append(d.dst[:0], remote)
 		move(local, d.dst)
 	default:
-		keep := q.dev().faults.tail(q, e, local, n)
+		keep := from.dev().faults.tail(from, e, local, n)
 		d.dst = append(d.dst[:0], remote[:keep])
 		move(d.dst, local)
 	}
 	if e.op == driver.OpWriteWithImm {
-		p.received(e, driver.WCRecvWriteWithImm, n)
+		q.received(e, driver.WCRecvWriteWithImm, n)
 	}
 	return driver.Success
 }
