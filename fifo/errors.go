@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs"
 )
 
 var (
@@ -13,7 +13,7 @@ var (
 	// connection is of no use any more.
 	ErrPeer = errors.New("the peer broke the protocol")
 	// ErrClosed says that the ring is closed; it is that of ibverbs.
-	ErrClosed = driver.ErrClosed
+	ErrClosed = ibverbs.ErrClosed
 )
 
 func errLayout(l Layout) error {

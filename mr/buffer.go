@@ -7,7 +7,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/offheap"
 )
 
@@ -40,7 +40,7 @@ func Alloc(n int, opts ...Option) (*Buffer, error) {
 func MapFile(fd int, off int64, n int, opts ...Option) (*Buffer, error) {
 	o := newOptions(opts)
 	if o.hugePage != 0 {
-		return nil, &driver.Error{Op: "map file", Err: errHugeFile, Hint: "put the file into a hugetlbfs with pages of that size"}
+		return nil, &ibverbs.Error{Op: "map file", Err: errHugeFile, Hint: "put the file into a hugetlbfs with pages of that size"}
 	}
 	s, err := offheap.MapFile(fd, off, n)
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *Buffer) Len() int { return b.Span().Len() }
 func (b *Buffer) Addr() uint64 { return b.Span().Addr() }
 
 // Span is what PD.RegMR registers, empty after Close.
-func (b *Buffer) Span() driver.Span {
+func (b *Buffer) Span() offheap.Span {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.s
@@ -103,17 +103,17 @@ func (b *Buffer) Slice(off, n int) (*Buffer, error) {
 	defer b.mu.Unlock()
 	const op = "slice buffer"
 	if b.s.Len() == 0 {
-		return nil, &driver.Error{Op: op, Err: driver.ErrClosed}
+		return nil, &ibverbs.Error{Op: op, Err: ibverbs.ErrClosed}
 	}
 	s, err := b.s.Slice(off, n)
 	if err != nil {
-		return nil, &driver.Error{Op: op, Err: err}
+		return nil, &ibverbs.Error{Op: op, Err: err}
 	}
 	if n == 0 {
-		return nil, &driver.Error{Op: op, Err: errNoBytes}
+		return nil, &ibverbs.Error{Op: op, Err: errNoBytes}
 	}
 	if err := s.Retain(); err != nil {
-		return nil, &driver.Error{Op: op, Err: err}
+		return nil, &ibverbs.Error{Op: op, Err: err}
 	}
 	sub := newBuffer(s, b.log)
 	sub.why = b.why
@@ -132,7 +132,7 @@ func (b *Buffer) Close() error {
 	}
 	b.dropped.Stop()
 	if err := s.Release(); err != nil {
-		return &driver.Error{Op: "close buffer", Object: fmt.Sprintf("%d bytes", s.Len()), Err: err}
+		return &ibverbs.Error{Op: "close buffer", Object: fmt.Sprintf("%d bytes", s.Len()), Err: err}
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package mr
 import (
 	"log/slog"
 
-	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/offheap"
 )
 
@@ -75,5 +75,5 @@ func (o options) finish(op string, s offheap.Span, why error) (*Buffer, error) {
 
 // mapError says what to do about memory that could not be had.
 func mapError(op string, n, hugePage int, err error) error {
-	return &driver.Error{Op: op, Object: bytesOf(n), Err: err, Hint: mapHint(hugePage, err)}
+	return &ibverbs.Error{Op: op, Object: bytesOf(n), Err: err, Hint: mapHint(hugePage, err)}
 }

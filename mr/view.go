@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/offheap"
 )
 
 var errView = errors.New("not a view")
 
 // viewable is nil if n values of T lie within s from byte off on.
-func viewable[T any](s driver.Span, off, n int) error {
+func viewable[T any](s offheap.Span, off, n int) error {
 	t := reflect.TypeFor[T]()
 	if s.Len() == 0 {
-		return driver.ErrClosed
+		return ibverbs.ErrClosed
 	}
 	if what := foreignTo(t); what != "" {
 		return fmt.Errorf("%w: %v holds %s", errView, t, what)

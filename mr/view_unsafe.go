@@ -3,7 +3,7 @@ package mr
 import (
 	"unsafe"
 
-	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs"
 )
 
 // View is the T that starts at byte off of b. T has a fixed layout: no
@@ -23,7 +23,7 @@ func View[T any](b *Buffer, off int) (*T, error) {
 func ViewSlice[T any](b *Buffer, off, n int) ([]T, error) {
 	s := b.Span()
 	if err := viewable[T](s, off, n); err != nil {
-		return nil, &driver.Error{Op: "view buffer", Object: bytesOf(s.Len()), Err: err}
+		return nil, &ibverbs.Error{Op: "view buffer", Object: bytesOf(s.Len()), Err: err}
 	}
 	return unsafe.Slice((*T)(unsafe.Add(s.Pointer(), off)), n), nil
 }
