@@ -131,5 +131,8 @@ func (c Config) withDefaults() (Config, error) {
 	if err == nil && c.NICs != nil && c.HCA != "" {
 		err = configError("HCA", "chooses among devices that are found, and NICs are given")
 	}
+	if err == nil {
+		err = c.checkQPs()
+	}
 	return c, err
 }

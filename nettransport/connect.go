@@ -2,8 +2,12 @@ package nettransport
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 
+	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/socketboot"
 )
 
@@ -55,6 +59,9 @@ func (l *Listener) Accept(ctx context.Context) (*RecvComm, error) { return l.tak
 func (l *Listener) TryAccept() (*RecvComm, error) { return l.take(l.l.TryAccept()) }
 
 func (l *Listener) take(conn *socketboot.Conn, err error) (*RecvComm, error) {
+	if errors.Is(err, net.ErrClosed) {
+		err = &ibverbs.Error{Op: "accept", Object: "listener", Err: fmt.Errorf("%w: %w", ErrClosed, err)}
+	}
 	if conn == nil {
 		return nil, err
 	}

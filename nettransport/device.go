@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -172,30 +171,15 @@ func (t *Transport) closeDevices() error {
 
 // chooseGID is the GID that a new connection on p would use.
 func (t *Transport) chooseGID(p *port) (qp.Choice, error) {
-	params := qp.Defaults()
-	for _, o := range t.cfg.QP {
-		o(&params)
-	}
 	table, err := p.dev.ctx.GIDs(p.num)
 	if err != nil {
 		return qp.Choice{}, err
 	}
-	if params.GIDIndex < 0 {
-		choose := qp.ChooseGID
-		if p.attr.LinkLayer == ibverbs.LinkInfiniBand {
-			choose = qp.ChooseGIDAsNCCL
-		}
-		c, err := choose(table, params.GID)
-		var e *ibverbs.Error
-		if errors.As(err, &e) {
-			e.Device = p.String()
-		}
-		return c, err
+	params := applied(t.cfg.QP)
+	c, err := params.ChooseGID(p.attr.LinkLayer, table)
+	var e *ibverbs.Error
+	if errors.As(err, &e) {
+		e.Device = p.String()
 	}
-	i := slices.IndexFunc(table, func(e ibverbs.GIDEntry) bool { return e.Index == params.GIDIndex })
-	if i < 0 {
-		return qp.Choice{}, &ibverbs.Error{Op: "choose GID", Device: p.String(),
-			Err: fmt.Errorf("%w: index %d, which was asked for, is empty", qp.ErrNoGID, params.GIDIndex), Hint: "ask for no index, and the best is chosen"}
-	}
-	return qp.Choice{GIDEntry: table[i], Reason: "the index that was asked for"}, nil
+	return c, err
 }

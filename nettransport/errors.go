@@ -23,9 +23,9 @@ var (
 	ErrStale = errors.New("the request has ended before: its outcome is told once")
 	// ErrNoNIC says that no device can be used.
 	ErrNoNIC = fmt.Errorf("no usable RDMA device: %w", ibverbs.ErrNoDevice)
-	// ErrTooLong says that a buffer is longer than MaxMessage.
-	ErrTooLong = fmt.Errorf("longer than 1 GiB: %w", syscall.EMSGSIZE)
-	// ErrForeignMR says that a buffer's MR is closed or belongs to another connection.
+	// ErrMessageTooLong says that a buffer is longer than MaxMessage.
+	ErrMessageTooLong = fmt.Errorf("longer than 1 GiB: %w", syscall.EMSGSIZE)
+	// ErrForeignMR says that a buffer's MR belongs to another connection.
 	ErrForeignMR = errors.New("its MR belongs to another connection")
 	// ErrBusy is for closing what is in use; it is that of ibverbs.
 	ErrBusy = ibverbs.ErrBusy

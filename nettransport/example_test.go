@@ -37,15 +37,13 @@ func Example() {
 	defer to.Close()
 	source, target := must(sender.RegMR(from)), must(receiver.RegMR(to))
 
-	r, _, err := receiver.Irecv(nettransport.Buffer{MR: target, N: 4096, Tag: 7})
+	r, _, err := receiver.Irecv(target.Buffer(0, 4096, 7))
 	check(err)
 	n := copy(from.Bytes(), "hello")
-	for ok := false; !ok; { // until the offer has arrived
-		_, ok, err = sender.Isend(nettransport.Buffer{MR: source, N: n, Tag: 7})
-		check(err)
-	}
+	s := must(sender.Send(ctx, source.Buffer(0, n, 7))) // waits for the offer; Isend does not
 	var size [1]int
 	check(r.Wait(ctx, size[:]))
+	check(s.Wait(ctx, nil))
 	fmt.Println(string(to.Bytes()[:size[0]]))
 	// Output: hello
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -416,4 +418,134 @@ func TestQPCounts(t *testing.T) {
 		t.Errorf("%d queue pairs", len(p.recv.Paths()))
 	}
 	p.transfer([]int{1, 2, 3, 4, 5}, 1)
+}
+
+// TestFailedPost lets one message of several be posted on one of two queue pairs only. What was posted before has not succeeded
+// either, whatever completions of earlier groups were counted for.
+func TestFailedPost(t *testing.T) {
+	var delays []time.Duration
+	f := newFabric(t, 1, 1, memdriver.Config{Delay: func() time.Duration {
+		if len(delays) == 0 {
+			return 0
+		}
+		d := delays[0]
+		delays = delays[1:]
+		return d
+	}}, nil)
+	config := Config{QPsPerConn: 2, Split: true}
+	p := connect(t, f, config, config)
+	sm, sb := memory(t, &p.send.Comm, 1<<16)
+	rm, rb := memory(t, &p.recv.Comm, 1<<16)
+	for i := range sb {
+		sb[i] = 0xaa
+	}
+	posted := func(r Request, ok bool, err error) Request {
+		t.Helper()
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		return r
+	}
+	ctx := t.Context()
+	// The request slots remember a group of two.
+	r := posted(p.recv.Irecv(Buffer{MR: rm, N: 8, Tag: 1}, Buffer{MR: rm, Off: 8, N: 8, Tag: 2}))
+	first := posted(p.send.Isend(Buffer{MR: sm, N: 8, Tag: 1}))
+	second := posted(p.send.Isend(Buffer{MR: sm, N: 8, Tag: 2}))
+	if err := errors.Join(second.Wait(ctx, nil), first.Wait(ctx, nil), r.Wait(ctx, nil)); err != nil {
+		t.Fatal(err)
+	}
+
+	posted(p.recv.Irecv(Buffer{MR: rm, Off: 4096, N: 8192, Tag: 3}))
+	posted(p.recv.Irecv(Buffer{MR: rm, Off: 32768, N: 8192, Tag: 4}))
+	delays = []time.Duration{0, time.Hour}
+	half := posted(p.send.Isend(Buffer{MR: sm, N: 8192, Tag: 3}))
+	if done, err := half.Test(nil); done || err != nil {
+		t.Fatal(done, err)
+	}
+	f.Device("a0").FailNext(memdriver.OpPostSend, nil, syscall.EIO)
+	if _, ok, err := p.send.Isend(Buffer{MR: sm, N: 8192, Tag: 4}); ok || !errors.Is(err, syscall.EIO) {
+		t.Fatalf("a send whose post fails says %v, %v", ok, err)
+	}
+	if done, err := half.Test(nil); !done || !errors.Is(err, syscall.EIO) {
+		t.Errorf("a message of which half has left (%v, %v) ends with %v, %v", rb[4096] == 0xaa, rb[4096+8191] == 0xaa, done, err)
+	}
+}
+
+// TestProgressTimeoutCountsWithRequestsOnly lets a program compute for longer than the time-out between two messages.
+func TestProgressTimeoutCountsWithRequestsOnly(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	const limit = 200 * time.Millisecond
+	p := connect(t, f, Config{}, Config{ProgressTimeout: limit})
+	sm, _ := memory(t, &p.send.Comm, 64)
+	rm, _ := memory(t, &p.recv.Comm, 64)
+	for range 2 {
+		r, ok, err := p.recv.Irecv(Buffer{MR: rm, N: 8})
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		for range 4 * idleLooks {
+			if done, err := r.Test(nil); done {
+				t.Fatalf("nothing was sent, and the receive ended: %v", err)
+			}
+		}
+		s, err := p.send.Send(t.Context(), Buffer{MR: sm, N: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Wait(t.Context(), nil), r.Wait(t.Context(), nil)); err != nil {
+			t.Fatal(err)
+		}
+		p.recv.lastProgress = p.recv.lastProgress.Add(-2 * limit) // the program computed
+	}
+}
+
+func TestAcceptAfterClose(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	l, err := transport(t, f.send, Config{}).Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, waited := l.Accept(t.Context())
+	_, tried := l.TryAccept()
+	for _, err := range []error{waited, tried} {
+		if !errors.Is(err, ErrClosed) || !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a closed listener says %v", err)
+		}
+	}
+}
+
+// TestSendWaits sends before there is an offer, and with a context that ends before one comes.
+func TestSendWaits(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	p := connect(t, f, Config{}, Config{})
+	sm, sb := memory(t, &p.send.Comm, 64)
+	rm, rb := memory(t, &p.recv.Comm, 64)
+	copy(sb, "waited")
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := p.send.Send(short, Buffer{MR: sm, N: 6}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a send without an offer ends with %v", err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		r, err := p.send.Send(t.Context(), Buffer{MR: sm, N: 6})
+		if err == nil {
+			err = r.Wait(t.Context(), nil)
+		}
+		sent <- err
+	}()
+	r, ok, err := p.recv.Irecv(Buffer{MR: rm, N: 64})
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	var size [1]int
+	if err := errors.Join(r.Wait(t.Context(), size[:]), <-sent); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(rb[:size[0]]); got != "waited" {
+		t.Errorf("received %q", got)
+	}
 }

@@ -45,7 +45,16 @@ func TestBadConfig(t *testing.T) {
 		"no NICs":          {healthy, Config{NICs: []NIC{}}, syscall.EINVAL, []string{"Config.NICs"}},
 		"empty NIC":        {healthy, Config{NICs: []NIC{{}}}, syscall.EINVAL, []string{"Config.NICs[0]"}},
 		"NIC of nothing":   {healthy, Config{NICs: []NIC{{{}}}}, syscall.EINVAL, []string{"Config.NICs[0]"}},
-		"NICs and HCA":     {healthy, Config{NICs: []NIC{{{}}}, HCA: "mlx5"}, syscall.EINVAL, []string{"Config.HCA"}},
+		"first PSN":        {healthy, Config{QP: []qp.Option{qp.WithSendPSN(7)}}, syscall.EINVAL, []string{"Config.QP", "PSN", "0x7"}},
+		"shallow queues":   {healthy, Config{RecvQP: []qp.Option{qp.WithDepth(4, 4)}}, syscall.EINVAL, []string{"Config.RecvQP", "4 and 4", "512 and 256"}},
+		"no entries":       {healthy, Config{QP: []qp.Option{qp.WithSGEs(0)}}, syscall.EINVAL, []string{"Config.QP", "entries"}},
+		"no right":         {healthy, Config{QP: []qp.Option{qp.WithAccess(ibverbs.LocalWrite)}}, syscall.EINVAL, []string{"Config.QP", "RemoteWrite"}},
+		"no room inline":   {healthy, Config{Inline: true, QP: []qp.Option{qp.WithInline(8)}}, syscall.EINVAL, []string{"Config.QP", "Config.Inline", "64"}},
+		"one QP's port": {healthy, Config{EachQP: func(q int) []qp.Option { return []qp.Option{qp.WithPort(1 + q/3)} }},
+			syscall.EINVAL, []string{"Config.EachQP", "queue pair 3", "port"}},
+		"one QP's PSN": {healthy, Config{EachQP: func(q int) []qp.Option { return []qp.Option{qp.WithSendPSN(uint32(q))} }},
+			syscall.EINVAL, []string{"Config.EachQP", "queue pair 1", "PSN"}},
+		"NICs and HCA": {healthy, Config{NICs: []NIC{{{}}}, HCA: "mlx5"}, syscall.EINVAL, []string{"Config.HCA"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +218,7 @@ func TestBadCalls(t *testing.T) {
 		{"wraps", Buffer{MR: b.smr, Off: 1<<63 - 1, N: 1}, syscall.EINVAL, "outside"},
 		{"negative", Buffer{MR: b.smr, Off: -1, N: 1}, syscall.EINVAL, "outside"},
 		{"negative length", Buffer{MR: b.smr, N: -1}, syscall.EINVAL, "outside"},
-		{"over the limit", Buffer{MR: b.smr, N: MaxMessage + 1}, ErrTooLong, "1 GiB"},
+		{"over the limit", Buffer{MR: b.smr, N: MaxMessage + 1}, ErrMessageTooLong, "1 GiB"},
 	} {
 		_, ok, err := b.send.Isend(tt.buf)
 		if ok || !errors.Is(err, tt.want) {

@@ -3,6 +3,7 @@ package nettransport
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs"
@@ -53,7 +54,7 @@ func (c *Comm) RegMR(m ibverbs.Memory) (*MR, error) {
 		r.mrs = append(r.mrs, got)
 		r.lkeys[i], r.rkeys[i] = got.LKey(), got.RKey()
 	}
-	if r.rkeys[0] == 0 {
+	if slices.Contains(r.rkeys[:len(c.rails)], 0) {
 		return nil, errors.Join(&ibverbs.Error{Op: "register memory", Device: c.nic.name,
 			Err: errors.New("the device gave the remote key 0, which a peer takes for none")}, r.put())
 	}
@@ -69,6 +70,10 @@ func getMR(cache *mr.Cache, m ibverbs.Memory) (*mr.Region, error) {
 	}
 	return got, err
 }
+
+// Buffer is the n bytes from off on, as a message or a place for one with that tag. What is outside the memory, Isend and Irecv
+// refuse.
+func (m *MR) Buffer(off, n int, tag int32) Buffer { return Buffer{MR: m, Off: off, N: n, Tag: tag} }
 
 // Len is the size in bytes.
 func (m *MR) Len() int { return m.n }
@@ -89,10 +94,11 @@ func (m *MR) Close() error {
 func (m *MR) put() error {
 	m.freed = true
 	var errs []error
-	for _, r := range m.mrs {
-		errs = append(errs, r.Close())
-	}
-	m.mrs = nil
+	m.mrs = slices.DeleteFunc(m.mrs, func(r *mr.Region) bool {
+		err := r.Close()
+		errs = append(errs, err)
+		return err == nil
+	})
 	return errors.Join(errs...)
 }
 
@@ -106,7 +112,7 @@ func (b *Buffer) check(c *Comm, op string) error {
 	case m.c != c:
 		return c.argError(op, ErrForeignMR, "register the memory with this connection too; it is found in the cache")
 	case b.N > MaxMessage:
-		return c.argError(op, fmt.Errorf("a buffer of %d bytes: %w", b.N, ErrTooLong), "send several messages")
+		return c.argError(op, fmt.Errorf("a buffer of %d bytes: %w", b.N, ErrMessageTooLong), "send several messages")
 	case b.Off < 0 || b.N < 0 || b.Off > m.n || b.N > m.n-b.Off:
 		return c.argError(op, fmt.Errorf("bytes %d to %d+%d are outside an MR of %d bytes: %w", b.Off, b.Off, b.N, m.n, syscall.EINVAL), "")
 	}

@@ -21,7 +21,7 @@ type Properties struct {
 	GUID      uint64 // sys_image_guid of the first device
 	MaxRecvs  int    // buffers of one Irecv
 	MaxComms  int    // connections, as far as queue pairs bound them
-	// Ports tells what each port is and which GID it would use now.
+	// Ports tells what each port is, and its GID, as New found them.
 	Ports []PortProperties
 	// Why lists what was refused on this machine, and the reason: ports that are down, GIDs, devices that do not open.
 	Why []string
@@ -32,7 +32,7 @@ type PortProperties struct {
 	Device string
 	Port   int
 	MTU    ibverbs.MTU
-	// GID is the choice of now, and GIDReason says why. It is made anew for each connection.
+	// GID is what Config.QP chose when New ran, and GIDReason says why. It is chosen anew for each connection: Paths tells that.
 	GID       ibverbs.GIDEntry
 	GIDReason string
 }

@@ -2,6 +2,8 @@ package nettransport
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -67,10 +69,13 @@ func (r *requests) take(k kind, n int) *request {
 	if r.nfree == 0 {
 		return nil
 	}
+	if r.c.t.cfg.ProgressTimeout > 0 && !r.inFlight() {
+		r.c.lastProgress = time.Now() // the time without requests does not count
+	}
 	r.nfree--
 	q := &r.table[r.free[r.nfree]]
 	q.gen++
-	q.kind, q.n, q.posted, q.seen = k, n, false, false
+	q.kind, q.n, q.members, q.posted, q.seen = k, n, 0, false, false
 	return q
 }
 
@@ -134,11 +139,11 @@ func (r Request) Test(sizes []int) (done bool, err error) {
 // spins is how often Wait tests before it sleeps: enough for a peer on this machine to answer.
 const spins = 64
 
-// Wait is Test until done, or until ctx ends, which leaves the request in flight. It sleeps in steps of up to 1 ms; a program
-// that wants less latency calls Test in a loop that yields.
-func (r Request) Wait(ctx context.Context, sizes []int) error {
+// until calls try until it is over, and between two calls yields at first and later sleeps in steps of up to 1 ms. When ctx ends
+// the error is ctx.Err and its cause.
+func until(ctx context.Context, try func() (over bool, err error)) error {
 	for range spins {
-		if done, err := r.Test(sizes); done {
+		if over, err := try(); over {
 			return err
 		}
 		runtime.Gosched()
@@ -150,14 +155,29 @@ func (r Request) Wait(ctx context.Context, sizes []int) error {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ended(ctx)
 		}
-		if done, err := r.Test(sizes); done {
+		if over, err := try(); over {
 			return err
 		}
 		step = min(2*step, time.Millisecond)
 		timer.Reset(step)
 	}
+}
+
+// ended is why ctx has: what errors.Is looks for, with the cause that a caller may have given.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Wait is Test until done, or until ctx ends, which leaves the request in flight. It sleeps in steps of up to 1 ms; a program
+// that wants less latency calls Test in a loop that yields.
+func (r Request) Wait(ctx context.Context, sizes []int) error {
+	return until(ctx, func() (bool, error) { return r.Test(sizes) })
 }
 
 // finish ends a request that has succeeded.

@@ -1,6 +1,9 @@
 package nettransport
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/purerdma/purerdma/fifo"
 	"github.com/purerdma/purerdma/ibverbs"
 )
@@ -42,6 +45,19 @@ func (c *SendComm) Isend(b Buffer) (r Request, ok bool, err error) {
 		}
 	}
 	return c.requests.handle(q), true, nil
+}
+
+// Send is Isend that waits, until ctx ends, for the peer to offer a buffer with the tag of b. The message is then on its way: Test
+// or Wait of the Request tells its end. With MaxRequests in flight it refuses at once: only their Test makes room.
+func (c *SendComm) Send(ctx context.Context, b Buffer) (r Request, err error) {
+	if c.err == nil && c.requests.nfree == 0 {
+		return Request{}, c.argError("send", fmt.Errorf("%d requests are in flight: %w", MaxRequests, ibverbs.ErrQueueFull), "test some of them first")
+	}
+	err = until(ctx, func() (ok bool, err error) {
+		r, ok, err = c.Isend(b)
+		return ok || err != nil, err
+	})
+	return r, err
 }
 
 // arrivals says whether the offers of the group at the head are there, and copies them once.
@@ -96,6 +112,7 @@ func (c *SendComm) sendGroup() error {
 	for i, q := range c.slots[:n] {
 		id |= uint64(q.slot) << (slotBits * i)
 		sizes[i] = q.sizes[0]
+		q.members = n // before any post: a completion may come as soon as there is one
 	}
 	var told ibverbs.SGE // the sizes of a group
 	if n > 1 {
@@ -137,7 +154,7 @@ func (c *SendComm) sendGroup() error {
 		}
 	}
 	for i, q := range c.slots[:n] {
-		q.posted, q.members = true, n
+		q.posted = true
 		c.slots[i] = nil
 	}
 	return nil
