@@ -2,12 +2,11 @@ package nettransport
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
 	"github.com/purerdma/purerdma/fifo"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Request is an operation in flight. It is a value of 16 bytes; its outcome is told once, after which it is stale.
@@ -155,7 +154,7 @@ func until(ctx context.Context, try func() (over bool, err error)) error {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return ended(ctx)
+			return cause.Of(ctx)
 		}
 		if over, err := try(); over {
 			return err
@@ -163,15 +162,6 @@ func until(ctx context.Context, try func() (over bool, err error)) error {
 		step = min(2*step, time.Millisecond)
 		timer.Reset(step)
 	}
-}
-
-// ended is why ctx has: what errors.Is looks for, with the cause that a caller may have given.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Wait is Test until done, or until ctx ends, which leaves the request in flight. It sleeps in steps of up to 1 ms; a program

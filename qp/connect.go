@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Connect is ConnectContext that nothing ends but success or failure. With the
@@ -123,7 +124,7 @@ func sameSubnet(a, b ibverbs.GID) bool { return a[6] == b[6] && a[7] == b[7] }
 func (q *QP) toRTR(ctx context.Context, a *ibverbs.QPAttr) error {
 	for n := 0; ; n++ {
 		if ctx.Err() != nil {
-			return q.fail("modify QP to RTR", context.Cause(ctx), "")
+			return q.fail("modify QP to RTR", cause.Of(ctx), "")
 		}
 		err := q.Modify(a, rtrMask)
 		if err == nil || !errors.Is(err, syscall.ETIMEDOUT) || n >= q.Params.RTRRetries {
@@ -134,7 +135,7 @@ func (q *QP) toRTR(ctx context.Context, a *ibverbs.QPAttr) error {
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
-			return q.fail("modify QP to RTR", fmt.Errorf("%w, after %d tries: %w", context.Cause(ctx), n+1, err), "")
+			return q.fail("modify QP to RTR", fmt.Errorf("%w, after %d tries: %w", cause.Of(ctx), n+1, err), "")
 		}
 	}
 }

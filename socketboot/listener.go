@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Listener accepts connectors. Each handshake runs in a goroutine of its own under its own deadlines, so that no peer holds up
@@ -111,7 +113,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return nil, l.nobody(context.Cause(ctx))
+			return nil, l.nobody(cause.Of(ctx))
 		}
 	}
 }

@@ -1,0 +1,18 @@
+// Package cause says why a context has ended.
+package cause
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Of is nil while ctx has not ended, and then its Err and its Cause in one: errors.Is finds Canceled or DeadlineExceeded, whatever
+// cause a caller gave, and that cause too.
+func Of(ctx context.Context) error {
+	err, why := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(why, err) {
+		return why
+	}
+	return fmt.Errorf("%w: %w", err, why)
+}
