@@ -36,9 +36,10 @@ type Comm struct {
 	sizesIn  *fifo.Sizes // where a peer tells the sizes of groups, nil at the end that sends
 	requests requests
 	wcs      [16]ibverbs.WC
-	stats    Stats
+	stats    counters
 
-	err    error // why the connection takes no more, for good
+	err    error                 // why the connection takes no more, for good
+	told   atomic.Pointer[error] // err, for other goroutines
 	closed bool
 	faults atomic.Pointer[fault] // from the goroutine that reads events
 
@@ -54,6 +55,9 @@ type Stats struct {
 	// Truncated is how many messages were longer than the peer's buffer, of which the end was not sent.
 	Truncated uint64
 }
+
+// counters is Stats as it is counted: by the connection's goroutine, while others read.
+type counters struct{ messages, bytes, truncated atomic.Uint64 }
 
 // SendComm is the end that sends.
 type SendComm struct {
@@ -225,11 +229,24 @@ func (c *Comm) Paths() []qp.Path {
 	return paths
 }
 
-// Stats is a snapshot.
-func (c *Comm) Stats() Stats { return c.stats }
+// Stats is what has been counted so far. Any goroutine may call it, at any time.
+func (c *Comm) Stats() Stats {
+	return Stats{Messages: c.stats.messages.Load(), Bytes: c.stats.bytes.Load(), Truncated: c.stats.truncated.Load()}
+}
 
-// Err is why the connection has failed, nil while it has not.
-func (c *Comm) Err() error { return c.err }
+// Err is why the connection has failed or was closed, nil while it can be used. Any goroutine may call it, at any time.
+func (c *Comm) Err() error {
+	if err := c.told.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// end is the first reason for which the connection takes no more.
+func (c *Comm) end(err error) {
+	c.err = err
+	c.told.Store(&err)
+}
 
 // Close ends the connection in any state and frees all of it: the socket, the queue pairs, the registrations, the queues, and the
 // protection domain if no other connection uses it. Requests in flight end with ErrClosed; the peer's fail. A second Close is
@@ -240,7 +257,7 @@ func (c *Comm) Close() error {
 	}
 	c.closed = true
 	if c.err == nil {
-		c.err = &ibverbs.Error{Op: "use connection", Device: c.nic.name, Peer: c.peerName(), Err: ErrClosed}
+		c.end(&ibverbs.Error{Op: "use connection", Device: c.nic.name, Peer: c.peerName(), Err: ErrClosed})
 	}
 	var errs []error
 	if c.conn != nil {

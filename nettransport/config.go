@@ -32,7 +32,7 @@ type Config struct {
 	// queue pairs carry the credits: a traffic class there is NCCL_IB_FIFO_TC.
 	QP, RecvQP []qp.Option
 	// EachQP, if it is not nil, gives further options of queue pair q of a connection: a flow label of its own, for networks that
-	// spread flows.
+	// spread flows. It must answer for every q below socketboot.MaxQPs: peers choose their number, and New asks for each.
 	EachQP func(q int) []qp.Option
 	// AdaptiveRouting says whether the network may reorder the packets of a message. Data longer than ARThreshold is then
 	// written first, and the immediate data, which is not reordered, goes alone. ARThreshold 0 means 8192 bytes, -1 means none

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/qp"
@@ -14,7 +15,7 @@ import (
 // ConfigFromEnv is a Config by NCCL's variables, as getenv has them (os.Getenv). A variable that is empty counts as not set; one
 // that cannot be understood is an error that names it, where NCCL would take its default. Read are, of NCCL_IB_…: HCA,
 // QPS_PER_CONNECTION, SPLIT_DATA_ON_QPS, ADAPTIVE_ROUTING, AR_THRESHOLD, USE_INLINE, GID_INDEX, ADDR_FAMILY, ADDR_RANGE, PKEY,
-// SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT; and NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY. NCCL_IB_ROCE_VERSION_NUM may be 2 only:
+// SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT, MQP_RETRY_CNT, MQP_RETRY_SLEEP_MSEC; and NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY. NCCL_IB_ROCE_VERSION_NUM may be 2 only:
 // version 1 is taken where there is no other.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	e := env{get: getenv}
@@ -90,6 +91,10 @@ func (e *env) queuePairs(c *Config) {
 		if n >= 0 {
 			c.RecvQP = append(c.RecvQP, qp.WithTrafficClass(uint8(n)))
 		}
+	})
+	e.number("NCCL_IB_MQP_RETRY_CNT", 0, 1<<16, func(n int) { add(func(p *qp.Params) { p.RTRRetries = n }) })
+	e.number("NCCL_IB_MQP_RETRY_SLEEP_MSEC", 0, 1<<16, func(n int) {
+		add(func(p *qp.Params) { p.RTRRetryWait = time.Duration(n) * time.Millisecond })
 	})
 	timeout, retry := -1, -1
 	e.number("NCCL_IB_TIMEOUT", 0, 31, func(n int) { timeout = n })

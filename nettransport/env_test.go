@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/purerdma/purerdma/qp"
 	"github.com/purerdma/purerdma/socketboot"
@@ -14,7 +15,7 @@ func TestConfigFromEnv(t *testing.T) {
 	vars := map[string]string{
 		"NCCL_IB_HCA": "=mlx5_0:1", "NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_SPLIT_DATA_ON_QPS": "1", "NCCL_IB_USE_INLINE": "1",
 		"NCCL_IB_ADAPTIVE_ROUTING": "0", "NCCL_IB_AR_THRESHOLD": "4096", "NCCL_IB_GID_INDEX": "3", "NCCL_IB_PKEY": "1", "NCCL_IB_SL": "5",
-		"NCCL_IB_TC": "106", "NCCL_IB_FIFO_TC": "0x68", "NCCL_IB_TIMEOUT": "22", "NCCL_IB_ADDR_FAMILY": "AF_INET6",
+		"NCCL_IB_TC": "106", "NCCL_IB_FIFO_TC": "0x68", "NCCL_IB_TIMEOUT": "22", "NCCL_IB_MQP_RETRY_CNT": "5", "NCCL_IB_MQP_RETRY_SLEEP_MSEC": "20", "NCCL_IB_ADDR_FAMILY": "AF_INET6",
 		"NCCL_IB_ADDR_RANGE": "fd00::5/64", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_IB_ROCE_VERSION_NUM": "2",
 	}
 	c, err := ConfigFromEnv(func(name string) string { return vars[name] })
@@ -29,7 +30,7 @@ func TestConfigFromEnv(t *testing.T) {
 	for _, o := range c.QP {
 		o(&p)
 	}
-	if p.GIDIndex != 3 || p.PKeyIndex != 1 || p.ServiceLevel != 5 || p.TrafficClass != 106 || p.Timeout != 22 || p.Retry != 7 ||
+	if p.GIDIndex != 3 || p.PKeyIndex != 1 || p.ServiceLevel != 5 || p.TrafficClass != 106 || p.Timeout != 22 || p.Retry != 7 || p.RTRRetries != 5 || p.RTRRetryWait != 20*time.Millisecond ||
 		p.GID.Family != qp.IPv6 || p.GID.Range != netip.MustParsePrefix("fd00::/64") {
 		t.Errorf("%+v", p)
 	}
@@ -47,23 +48,25 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestBadEnv(t *testing.T) {
 	for name, bad := range map[string][]string{
-		"NCCL_IB_HCA":                {"a:0", "^", "a,"},
-		"NCCL_IB_QPS_PER_CONNECTION": {"0", "129", "x", "1.5"},
-		"NCCL_IB_SPLIT_DATA_ON_QPS":  {"2", "yes"},
-		"NCCL_IB_USE_INLINE":         {"-1"},
-		"NCCL_IB_ADAPTIVE_ROUTING":   {"-1", "2"},
-		"NCCL_IB_AR_THRESHOLD":       {"-1", "2147483648"},
-		"NCCL_IB_ROCE_VERSION_NUM":   {"1", "3"},
-		"NCCL_IB_GID_INDEX":          {"-2"},
-		"NCCL_IB_PKEY":               {"65536"},
-		"NCCL_IB_SL":                 {"16"},
-		"NCCL_IB_TC":                 {"256"},
-		"NCCL_IB_FIFO_TC":            {"-2"},
-		"NCCL_IB_TIMEOUT":            {"32"},
-		"NCCL_IB_RETRY_CNT":          {"8"},
-		"NCCL_IB_ADDR_FAMILY":        {"inet"},
-		"NCCL_IB_ADDR_RANGE":         {"10.0.0.0", "::/200"},
-		"NCCL_SOCKET_FAMILY":         {"AF_UNIX"},
+		"NCCL_IB_HCA":                  {"a:0", "^", "a,"},
+		"NCCL_IB_QPS_PER_CONNECTION":   {"0", "129", "x", "1.5"},
+		"NCCL_IB_SPLIT_DATA_ON_QPS":    {"2", "yes"},
+		"NCCL_IB_USE_INLINE":           {"-1"},
+		"NCCL_IB_ADAPTIVE_ROUTING":     {"-1", "2"},
+		"NCCL_IB_AR_THRESHOLD":         {"-1", "2147483648"},
+		"NCCL_IB_ROCE_VERSION_NUM":     {"1", "3"},
+		"NCCL_IB_GID_INDEX":            {"-2"},
+		"NCCL_IB_PKEY":                 {"65536"},
+		"NCCL_IB_MQP_RETRY_CNT":        {"-1", "many"},
+		"NCCL_IB_MQP_RETRY_SLEEP_MSEC": {"-1", "1s"},
+		"NCCL_IB_SL":                   {"16"},
+		"NCCL_IB_TC":                   {"256"},
+		"NCCL_IB_FIFO_TC":              {"-2"},
+		"NCCL_IB_TIMEOUT":              {"32"},
+		"NCCL_IB_RETRY_CNT":            {"8"},
+		"NCCL_IB_ADDR_FAMILY":          {"inet"},
+		"NCCL_IB_ADDR_RANGE":           {"10.0.0.0", "::/200"},
+		"NCCL_SOCKET_FAMILY":           {"AF_UNIX"},
 	} {
 		for _, v := range bad {
 			_, err := ConfigFromEnv(func(n string) string {

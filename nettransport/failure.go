@@ -22,7 +22,7 @@ func (c *Comm) fail(err error) error {
 	if c.err != nil {
 		return c.err
 	}
-	c.err = err
+	c.end(err)
 	for i := range c.rails {
 		for range c.rails[i].cq.Depth() {
 			if !c.pollRail(i) {

@@ -132,7 +132,7 @@ func (t *Transport) find() error {
 	if len(t.nics) == 0 {
 		return noNIC(found, names, t.cfg.HCA, why)
 	}
-	t.log.Info("RDMA devices chosen", "nics", len(t.nics), "refused", why)
+	t.log.Debug("RDMA devices chosen", "nics", len(t.nics), "refused", why)
 	return nil
 }
 

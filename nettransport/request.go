@@ -174,8 +174,8 @@ func (r Request) Wait(ctx context.Context, sizes []int) error {
 func (c *Comm) finish(q *request) {
 	if q.kind != flushing {
 		for _, size := range q.sizes[:q.n] {
-			c.stats.Messages++
-			c.stats.Bytes += uint64(size)
+			c.stats.messages.Add(1)
+			c.stats.bytes.Add(uint64(size))
 		}
 	}
 	c.requests.give(q)

@@ -174,7 +174,7 @@ func (c *SendComm) writePiece(j int, l *lane, q *request, i int) {
 
 // truncated counts a message that does not fit, and says so once.
 func (c *SendComm) truncated(n, most int) {
-	if c.stats.Truncated++; c.stats.Truncated == 1 {
+	if c.stats.truncated.Add(1) == 1 {
 		c.t.log.Warn("a message is longer than the peer's buffer and is cut, as NCCL does; later ones are only counted",
 			"peer", c.peerName(), "bytes", n, "buffer", most)
 	}
