@@ -249,7 +249,9 @@ func (c *Comm) end(err error) {
 }
 
 // Close ends the connection in any state and frees all of it: the socket, the queue pairs, the registrations, the queues, and the
-// protection domain if no other connection uses it. Requests in flight end with ErrClosed; the peer's fail. A second Close is
+// protection domain if no other connection uses it, in this order. Requests in flight end with ErrClosed; the peer's fail. A
+// receiver closes when the sender has seen its last request end: before that the last acknowledgement may be lost with the queue
+// pair, and the sender's request ends with ErrPeerGone although the data has arrived. A second Close is
 // nil. Where the kernel refuses to free something, the rest is freed all the same and the errors are joined.
 func (c *Comm) Close() error {
 	if c.closed {

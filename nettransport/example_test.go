@@ -37,8 +37,7 @@ func Example() {
 	defer to.Close()
 	source, target := must(sender.RegMR(from)), must(receiver.RegMR(to))
 
-	r, _, err := receiver.Irecv(target.Buffer(0, 4096, 7))
-	check(err)
+	r := must(receiver.Recv(ctx, target.Buffer(0, 4096, 7)))
 	n := copy(from.Bytes(), "hello")
 	s := must(sender.Send(ctx, source.Buffer(0, n, 7))) // waits for the offer; Isend does not
 	var size [1]int

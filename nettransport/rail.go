@@ -73,6 +73,10 @@ func (c *Comm) cqDepth(lanes, rail int) int {
 	here := (lanes - rail + len(c.nic.ports) - 1) / len(c.nic.ports)
 	depth := max(here, 1)*sendDepth + MaxRequests
 	if most := c.nic.ports[rail].dev.attr.MaxCQE; most > 0 {
+		if depth > most {
+			c.t.log.Warn("the device's completion queues hold less than all queue pairs of a connection can have in flight",
+				"device", c.nic.ports[rail].dev.name, "entries", most, "wanted", depth)
+		}
 		depth = min(depth, most)
 	}
 	return depth

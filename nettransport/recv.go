@@ -1,11 +1,13 @@
 package nettransport
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 
 	"github.com/purerdma/purerdma/fifo"
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Irecv offers 1 to MaxRecvs buffers to the peer, as one group: it ends when the peer has filled all of them, and groups are
@@ -49,6 +51,19 @@ func (c *RecvComm) Irecv(bs ...Buffer) (r Request, ok bool, err error) {
 	}
 	q.posted = true
 	return c.requests.handle(q), true, nil
+}
+
+// Recv is Irecv that says with an error that MaxRequests are in flight: only their Test makes room. It does not wait for the
+// message: Test or Wait of the Request tells its end.
+func (c *RecvComm) Recv(ctx context.Context, bs ...Buffer) (Request, error) {
+	if err := cause.Of(ctx); err != nil {
+		return Request{}, err
+	}
+	r, ok, err := c.Irecv(bs...)
+	if err == nil && !ok {
+		err = c.argError("receive", fmt.Errorf("%d requests are in flight: %w", MaxRequests, ibverbs.ErrQueueFull), "test some of them first")
+	}
+	return r, err
 }
 
 // postReceives posts an empty receive on each queue pair of the group, for its immediate data. They must be there before the

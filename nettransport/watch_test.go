@@ -1,11 +1,32 @@
 package nettransport
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
 )
+
+func TestRecvWithoutRoom(t *testing.T) {
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	p := connect(t, f, Config{}, Config{})
+	rm, _ := memory(t, &p.recv.Comm, 64)
+	for range MaxRequests {
+		if _, err := p.recv.Recv(t.Context(), rm.Buffer(0, 8, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.recv.Recv(t.Context(), rm.Buffer(0, 8, 0)); !errors.Is(err, ibverbs.ErrQueueFull) {
+		t.Errorf("one more than fit: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.recv.Recv(ended, rm.Buffer(0, 8, 0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context: %v", err)
+	}
+}
 
 // A service reads Stats and Err while the connection is at work; the race detector judges.
 func TestStatsAndErrFromOutside(t *testing.T) {

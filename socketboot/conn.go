@@ -61,8 +61,8 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close ends the connection, which the peer may take for our death: stop using the queue pairs first. It waits for the
-// goroutine behind Gone. The result is always nil, so is that of a second call.
+// Close ends the connection, which the peer may take for our death: close when the last request has ended at both ends. The queue
+// pairs may be freed after it, as NCCL does. It waits for the goroutine behind Gone. The result is always nil, so is that of a second call.
 func (c *Conn) Close() error {
 	c.close.Do(func() { _ = c.c.Close() })
 	<-c.gone

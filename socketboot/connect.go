@@ -9,8 +9,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Connect opens a connection to the listener of h and carries the handshake through as the connector. It blocks; ctx, Retry and
@@ -55,7 +53,7 @@ func (n *Net) dial(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 			return c, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (try %d: %w)", cause.Of(ctx), try, err)
+			return nil, fmt.Errorf("%w (try %d: %w)", causeOf(ctx), try, err)
 		}
 		if !passing(err) {
 			return nil, err
@@ -68,7 +66,7 @@ func (n *Net) dial(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (try %d: %w)", cause.Of(ctx), try, err)
+			return nil, fmt.Errorf("%w (try %d: %w)", causeOf(ctx), try, err)
 		}
 	}
 }

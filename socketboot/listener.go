@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Listener accepts connectors. Each handshake runs in a goroutine of its own under its own deadlines, so that no peer holds up
@@ -113,7 +111,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return nil, l.nobody(cause.Of(ctx))
+			return nil, l.nobody(causeOf(ctx))
 		}
 	}
 }

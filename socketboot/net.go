@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"time"
-
-	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Net is how the package reaches TCP, and how it behaves there. The zero value is ready: the machine's network, NCCL's magic,
@@ -113,7 +111,7 @@ func (n *Net) secure(ctx context.Context, c net.Conn, server bool, start time.Ti
 	defer interruptible(ctx, c)()
 	s, err := n.Secure(ctx, c, server)
 	if err != nil && ctx.Err() != nil {
-		return nil, cause.Of(ctx)
+		return nil, causeOf(ctx)
 	}
 	return s, err
 }

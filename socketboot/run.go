@@ -9,8 +9,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Deadlines bound the waits of a handshake; zero fields mean 5 s, 10 s, 30 s.
@@ -60,7 +58,7 @@ func (m *Machine) run(ctx context.Context, c net.Conn, d Deadlines, start time.T
 		}
 		// Asked after the deadline was set: if ctx ends now, its function sets another one later.
 		if ctx.Err() != nil {
-			return m.Fail(cause.Of(ctx))
+			return m.Fail(causeOf(ctx))
 		}
 		for m.state == state && m.err == nil && !m.done {
 			if err := m.exchange(c); err != nil {
@@ -120,7 +118,7 @@ func (m *Machine) buffer() []byte {
 func (m *Machine) explain(ctx context.Context, err error, after time.Duration) error {
 	switch {
 	case ctx.Err() != nil:
-		return cause.Of(ctx)
+		return causeOf(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		if m.wants() == 0 {
 			return fmt.Errorf("the peer took nothing in after %v: %w", after.Round(time.Millisecond), err)
