@@ -14,5 +14,6 @@ var (
 	errNoCQ            = fmt.Errorf("a QP needs a CQ for sends and one for receives: %w", syscall.EINVAL)
 	errOtherDevice     = fmt.Errorf("object of another open device: %w", syscall.EINVAL)
 	errDepth           = fmt.Errorf("a CQ needs a depth of at least 1: %w", syscall.EINVAL)
+	errNoRoom          = fmt.Errorf("no room for a completion: %w", syscall.EINVAL)
 	errNoEvents        = errors.New("CQ was made without events")
 )

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -26,10 +27,16 @@ type device struct {
 	closed bool
 	events events
 	gids   gidCache
+	log    *slog.Logger
+	// qpNumbers is held while a QP is made, and from a Close until the QP's
+	// completions are gone: the kernel gives numbers again at once.
+	qpNumbers  sync.Mutex
+	lost       atomic.Bool    // the device is gone
+	background sync.WaitGroup // what calls that do not wait have left to do
 }
 
-func newContext(dc driver.Context, info DeviceInfo) *Context {
-	v := &device{d: dc, info: info}
+func newContext(dc driver.Context, info DeviceInfo, log *slog.Logger) *Context {
+	v := &device{d: dc, info: info, log: log}
 	v.tree.init()
 	v.gids.init()
 	v.events.start(v)
@@ -38,7 +45,7 @@ func newContext(dc driver.Context, info DeviceInfo) *Context {
 		v.life.RLock()
 		defer v.life.RUnlock()
 		if !v.closed {
-			slog.Default().Warn("RDMA device was dropped without Close; it stays open", "device", v.info.Name)
+			v.log.Warn("RDMA device was dropped without Close; it stays open", "device", v.info.Name)
 		}
 	}, v)
 	return c
@@ -144,6 +151,9 @@ func (v *device) create(op string, rank int, kind string, parents []*node, build
 		return wrap(op, v.info.Name, "", err)
 	}
 	n.commit(name, object, destroy)
+	if v.lost.Load() {
+		tellGone(object)
+	}
 	return nil
 }
 
@@ -170,6 +180,7 @@ func (v *device) Subscribe() *Subscription { return v.events.subscribe() }
 // Calls that wait return ErrClosed. The second Close is nil.
 func (v *device) Close() error {
 	errAll := v.tree.closeAll()
+	v.background.Wait()
 	v.life.Lock()
 	defer v.life.Unlock()
 	if v.closed {
@@ -186,6 +197,7 @@ type gidCache struct {
 	mu     sync.Mutex
 	tables map[int][]GIDEntry
 	era    uint64
+	stale  bool // nobody tells of changes any more, so nothing is remembered
 }
 
 func (g *gidCache) init() { g.tables = map[int][]GIDEntry{} }
@@ -203,7 +215,7 @@ func (g *gidCache) get(port int, read func() ([]GIDEntry, error)) ([]GIDEntry, e
 		return nil, err
 	}
 	g.mu.Lock()
-	if g.era == era {
+	if g.era == era && !g.stale {
 		g.tables[port] = append([]GIDEntry(nil), t...)
 	}
 	g.mu.Unlock()
@@ -212,7 +224,14 @@ func (g *gidCache) get(port int, read func() ([]GIDEntry, error)) ([]GIDEntry, e
 
 func (g *gidCache) forget() {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.era++
 	clear(g.tables)
-	g.mu.Unlock()
+}
+
+func (g *gidCache) end() {
+	g.forget()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stale = true
 }

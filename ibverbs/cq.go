@@ -139,7 +139,7 @@ func (c *CQ) polled(err error) error {
 		return err
 	}
 	if errors.Is(err, driver.ErrCQOverrun) {
-		c.overrun()
+		c.dev.background.Go(c.overrun) // it waits for QPs, a poll does not
 	}
 	return wrap("poll", c.dev.info.Name, c.n.name, err)
 }
@@ -151,17 +151,18 @@ const spins = 64
 // Wait returns at least one completion or an error: of ctx, or ErrClosed,
 // ErrCQOverrun or ErrDeviceGone. It polls a little, then arms the queue and
 // sleeps until the event; without a channel it sleeps in steps of up to 1 ms.
-// Several goroutines may wait on one CQ.
+// When ctx is done at the call it takes nothing from the queue. Several
+// goroutines may wait on one CQ.
 func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if len(wcs) == 0 {
-		return 0, ctx.Err()
+		return 0, &Error{Op: "wait for completion", Device: c.dev.info.Name, Object: c.n.name, Err: errNoRoom}
 	}
 	for range spins {
-		if n, err := c.Poll(wcs); n > 0 || err != nil {
-			return n, err
-		}
 		if err := ctx.Err(); err != nil {
 			return 0, err
+		}
+		if n, err := c.Poll(wcs); n > 0 || err != nil {
+			return n, err
 		}
 		runtime.Gosched()
 	}
@@ -285,9 +286,6 @@ func (c *CQ) Err(wc *WC) error {
 	c.mu.Unlock()
 	if q != nil {
 		e.Peer = q.Peer()
-		if q.typ == RC || wc.Status == WRFlushErr {
-			q.state.Store(uint32(Err))
-		}
 	}
 	return e
 }
@@ -337,6 +335,12 @@ func (c *CQ) failure() error {
 		return e.Err
 	}
 	return c.fault
+}
+
+func (c *CQ) overran() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.full
 }
 
 func (c *CQ) isClosed() bool {

@@ -138,8 +138,8 @@ func TestErrorsName(t *testing.T) {
 	if detail.Device != "mem0" || detail.Peer != a.Peer() || detail.Peer == "" || completion.ID != 7 || completion.QPN != a.Num() {
 		t.Errorf("error %+v, completion %+v", detail, completion)
 	}
-	if a.State() != ibverbs.Err {
-		t.Errorf("QP is in %v after a failed completion", a.State())
+	if attr := get(a.Query())(t); attr.State != ibverbs.Err || a.State() != ibverbs.Err {
+		t.Errorf("after a failed completion the device has the QP in %v and State says %v", attr.State, a.State())
 	}
 	try(t, a.Close())
 	if err := e.cqs[0].Err(&wc); !errors.As(err, &detail) || detail.Peer != "" {

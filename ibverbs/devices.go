@@ -24,7 +24,9 @@ type options struct {
 
 // WithDrivers looks through ds alone. Without it the kernel's devices come
 // first, then those of the drivers that the program imports.
-func WithDrivers(ds ...driver.Driver) Option { return func(o *options) { o.drivers = ds } }
+func WithDrivers(ds ...driver.Driver) Option {
+	return func(o *options) { o.drivers = append([]driver.Driver{}, ds...) }
+}
 
 // WithLogger sends to l what Open decided and why. The default is
 // slog.Default().
@@ -46,7 +48,10 @@ func collect(opts []Option) options {
 
 // Device is a device that was found. Its methods may be called from any
 // goroutine.
-type Device struct{ d driver.Device }
+type Device struct {
+	d   driver.Device
+	log *slog.Logger
+}
 
 // Info is a snapshot of when the device was found.
 func (d *Device) Info() DeviceInfo { return d.d.Info() }
@@ -59,7 +64,7 @@ func (d *Device) Open() (*Context, error) {
 	if err != nil {
 		return nil, wrap("open", info.Name, "", err)
 	}
-	return newContext(dc, info), nil
+	return newContext(dc, info, d.log), nil
 }
 
 // Devices lists what there is: hardware first, then the kernel's software
@@ -76,7 +81,7 @@ func devices(o options) ([]*Device, error) {
 			errs = append(errs, err)
 		}
 		for _, d := range ds {
-			found = append(found, &Device{d})
+			found = append(found, &Device{d, o.log})
 		}
 	}
 	sort.SliceStable(found, func(i, j int) bool { return !found[i].Info().Software && found[j].Info().Software })
@@ -182,7 +187,7 @@ func openBest(o options, found []*Device) (*Context, error) {
 					o.log.Warn("RDMA device that was passed over", "device", second.Info().Name, "err", err)
 				}
 			}
-			o.log.Info("RDMA device chosen", "device", dev.Info().Name, "port", port, "reason", "first with an active port and a routable GID", "passed", passed)
+			o.log.Debug("RDMA device chosen", "device", dev.Info().Name, "port", port, "reason", "first with an active port and a routable GID", "passed", passed)
 			return dev, nil
 		}
 		if port == 0 {
@@ -197,7 +202,7 @@ func openBest(o options, found []*Device) (*Context, error) {
 		errs = append(errs, dev.Close())
 	}
 	if second != nil {
-		o.log.Info("RDMA device chosen", "device", second.Info().Name, "reason", "first with an active port; no device has a routable GID", "passed", passed)
+		o.log.Debug("RDMA device chosen", "device", second.Info().Name, "reason", "first with an active port; no device has a routable GID", "passed", passed)
 		return second, nil
 	}
 	return nil, &Error{Op: "open", Err: join(ErrNoDevice, errs...), Hint: "none is usable: " + strings.Join(passed, "; ")}
@@ -224,7 +229,7 @@ func bestPort(dev *Context) (port int, routable bool) {
 
 // Watch sends the list of Devices now and after each change, until ctx is done;
 // then the channel is closed. A reader that is slow gets the newest list.
-func Watch(ctx context.Context, opts ...Option) (<-chan []*Device, error) {
+func Watch(ctx context.Context, opts ...Option) <-chan []*Device {
 	o := collect(opts)
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}
@@ -257,5 +262,5 @@ func Watch(ctx context.Context, opts ...Option) (<-chan []*Device, error) {
 			lists <- found
 		}
 	}()
-	return lists, nil
+	return lists
 }

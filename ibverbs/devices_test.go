@@ -70,7 +70,7 @@ func TestOpenBest(t *testing.T) {
 	var log bytes.Buffer
 	open := func() string {
 		t.Helper()
-		dev := get(ibverbs.Open("", ibverbs.WithDrivers(fabric), ibverbs.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))))(t)
+		dev := get(ibverbs.Open("", ibverbs.WithDrivers(fabric), ibverbs.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))))(t)
 		defer func() { try(t, dev.Close()) }()
 		return dev.Info().Name
 	}
@@ -113,7 +113,7 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fabric := memdriver.New(memdriver.Config{})
 		ctx, cancel := context.WithCancel(context.Background())
-		lists := get(ibverbs.Watch(ctx, ibverbs.WithDrivers(fabric)))(t)
+		lists := ibverbs.Watch(ctx, ibverbs.WithDrivers(fabric))
 		if l := <-lists; len(l) != 1 {
 			t.Errorf("%d devices at first", len(l))
 		}

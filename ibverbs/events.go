@@ -3,8 +3,8 @@ package ibverbs
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
+	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -47,7 +47,11 @@ func (e *events) run(ctx context.Context, v *device) {
 			if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {
 				err = driver.ErrClosed
 			} else {
-				slog.Default().Warn("asynchronous events of an RDMA device end", "device", v.info.Name, "err", err)
+				v.log.Warn("asynchronous events of an RDMA device end", "device", v.info.Name, "err", err)
+				v.gids.end()
+				if errors.Is(err, syscall.EIO) {
+					v.gone()
+				}
 			}
 			e.end(wrap("wait for asynchronous event", v.info.Name, "", err))
 			return
@@ -67,7 +71,7 @@ func (v *device) react(ev driver.Event, object any) {
 		}
 	case driver.EventQPFatal, driver.EventQPReqErr, driver.EventQPAccessErr:
 		if qp, ok := object.(*QP); ok {
-			qp.state.Store(uint32(Err))
+			qp.broke()
 		}
 	case driver.EventGIDChange, driver.EventPortActive, driver.EventPortErr, driver.EventLIDChange, driver.EventClientReregister:
 		v.gids.forget()
@@ -78,13 +82,18 @@ func (v *device) react(ev driver.Event, object any) {
 
 // gone tells all queues that the device will complete nothing any more.
 func (v *device) gone() {
+	v.lost.Store(true) // before the list: what is being made looks for it afterwards
 	for _, n := range v.tree.list() {
-		switch o := n.object.(type) {
-		case *QP:
-			o.fail(driver.ErrDeviceGone)
-		case *CQ:
-			o.fail(driver.ErrDeviceGone)
-		}
+		tellGone(n.object)
+	}
+}
+
+func tellGone(object any) {
+	switch o := object.(type) {
+	case *QP:
+		o.fail(driver.ErrDeviceGone)
+	case *CQ:
+		o.fail(driver.ErrDeviceGone)
 	}
 }
 

@@ -33,6 +33,7 @@ type QP struct {
 	ctl        sync.Mutex // one control call at a time
 	closed     bool       // under ctl
 	peer       atomic.Pointer[string]
+	fatal      atomic.Bool // an event or failure moved it to Err; only Reset mends that
 }
 
 // queue is one of the two rings of a QP.
@@ -63,6 +64,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	q := &QP{dev: v, typ: c.Type, cqs: [2]*CQ{c.SendCQ, c.RecvCQ}}
 	parents := []*node{p.n, c.SendCQ.n, c.RecvCQ.n}
 	err := v.create(op, rankQP, c.Type.String()+" QP", parents, func(n *node) (string, func() error, error) {
+		v.qpNumbers.Lock()
+		defer v.qpNumbers.Unlock()
 		d, err := p.d.CreateQP(driver.QPConfig{Type: c.Type, SendCQ: c.SendCQ.d, RecvCQ: c.RecvCQ.d, Cap: c.Cap,
 			SignalAll: c.SignalAll, Cookie: n.id})
 		if err != nil {
@@ -77,6 +80,11 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	}, q)
 	if err != nil {
 		return nil, err
+	}
+	for _, cq := range q.cqs {
+		if cq.overran() { // after CreateQP had looked
+			q.fail(driver.ErrCQOverrun)
+		}
 	}
 	return q, nil
 }
@@ -142,8 +150,8 @@ func (q *QP) Cap() QPCap { return q.cap }
 // Type is the transport.
 func (q *QP) Type() QPType { return q.typ }
 
-// State is the state last set, or told by an event or by a failed completion
-// that was passed to CQ.Err. Query asks the device.
+// State is the state last set or told by an event. Of devices that send no event
+// when a request fails, Soft-RoCE for one, only Query learns it.
 func (q *QP) State() QPState { return QPState(q.state.Load()) }
 
 // Peer names the QP at the other end for errors: its number and GID or LID, ""
@@ -164,7 +172,7 @@ func (q *QP) Query() (a QPAttr, err error) {
 	}
 	a, err = q.d.Query()
 	if err == nil {
-		q.state.Store(uint32(a.State))
+		q.entered(a.State)
 	}
 	return a, wrap("query QP", q.dev.info.Name, q.n.name, err)
 }
@@ -184,7 +192,10 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 	}
 	reset := mask&QPStateMask != 0 && a.State == Reset
 	if reset {
-		defer q.lockAll()()
+		q.send.Lock()
+		defer q.send.Unlock()
+		q.recv.Lock()
+		defer q.recv.Unlock()
 	}
 	if err := q.d.Modify(a, mask); err != nil {
 		e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
@@ -193,14 +204,35 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 		}
 		return e
 	}
+	if reset {
+		q.purge(false)
+	}
 	if mask&QPAV != 0 {
 		name := peerName(a)
 		q.peer.Store(&name)
 	}
 	if mask&QPStateMask != 0 {
-		q.state.Store(uint32(a.State))
+		q.entered(a.State)
 	}
 	return nil
+}
+
+// entered notes the state that the QP is in now. That it has failed meanwhile is
+// not forgotten but by a Reset.
+func (q *QP) entered(s QPState) {
+	if s == Reset {
+		q.fatal.Store(false)
+	}
+	q.state.Store(uint32(s))
+	if q.fatal.Load() {
+		q.state.Store(uint32(Err))
+	}
+}
+
+// broke notes that the QP has left for Err without a Modify.
+func (q *QP) broke() {
+	q.fatal.Store(true)
+	q.state.Store(uint32(Err))
 }
 
 func peerName(a *QPAttr) string {
@@ -210,26 +242,22 @@ func peerName(a *QPAttr) string {
 	return fmt.Sprintf("QP %#x at LID %d", a.DestQPN, a.AH.DLID)
 }
 
-// lockAll takes the locks of both queues and of both CQs, and returns what
-// gives them back.
-func (q *QP) lockAll() (unlock func()) {
+// purge takes the QP's completions out of its CQs, and with leave the QP too.
+func (q *QP) purge(leave bool) {
 	a, b := q.cqs[0], q.cqs[1]
 	if a.n.id > b.n.id {
 		a, b = b, a
 	}
-	q.send.Lock()
-	q.recv.Lock()
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if b != a {
 		b.mu.Lock()
+		defer b.mu.Unlock()
 	}
-	return func() {
-		if b != a {
-			b.mu.Unlock()
-		}
-		a.mu.Unlock()
-		q.recv.Unlock()
-		q.send.Unlock()
+	q.d.Purge()
+	if leave {
+		delete(a.qps, q.num)
+		delete(b.qps, q.num)
 	}
 }
 
@@ -244,7 +272,7 @@ func (q *QP) fail(err error) {
 	if !errors.Is(err, driver.ErrDeviceGone) {
 		_ = q.d.Modify(&QPAttr{State: Err}, QPStateMask) // a QP that cannot be moved is reported by err all the same
 	}
-	q.state.Store(uint32(Err))
+	q.broke()
 	for _, w := range [...]struct {
 		*queue
 		op string
@@ -262,17 +290,20 @@ func (q *QP) fail(err error) {
 func (q *QP) destroy() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
-	defer q.lockAll()()
+	q.send.Lock()
+	defer q.send.Unlock()
+	q.recv.Lock()
+	defer q.recv.Unlock()
+	q.dev.qpNumbers.Lock()
+	defer q.dev.qpNumbers.Unlock()
 	err := q.d.Close()
 	if errors.Is(err, syscall.EBUSY) {
 		return err
 	}
+	q.purge(true)
 	q.closed = true
 	closed := wrap("use", q.dev.info.Name, q.n.name, driver.ErrClosed)
 	q.send.fault, q.recv.fault = closed, closed
-	for _, c := range q.cqs {
-		delete(c.qps, q.num)
-	}
 	return err
 }
 

@@ -37,6 +37,10 @@ func (BaseCQ) Moderate(int, int) error { return lacks(FeatureModerateCQ) }
 // Resize is not supported.
 func (BaseCQ) Resize(int) error { return lacks(FeatureResizeCQ) }
 
+// Purge does nothing: the driver takes completions out in Close and Modify, under
+// locks of its own.
+func (BaseQP) Purge() {}
+
 // Multicast is not supported.
 func (BaseQP) Multicast(GID, uint16, bool) error { return lacks(FeatureMulticast) }
 

@@ -7,10 +7,13 @@
 // Package ibverbs does. Calls of PostSend on one QP come one at a time, so do
 // those of PostRecv, those of Poll on one CQ, and the control calls (Modify,
 // Query, Arm, Close …) of one object. None comes during or after Close but
-// NextEvent and CompChannel.Wait, which return ErrClosed then. Around QP.Close,
-// and around a Modify to Reset, the locks of the QP and of both its CQs are
-// held, so that the driver may take the QP's entries out of them. Posts and
-// polls of different objects run at the same time, also of a QP and its CQ.
+// NextEvent and CompChannel.Wait, which return ErrClosed then, and QP.Purge.
+// Around QP.Close, and around a Modify to Reset, the locks of the QP are held,
+// but not those of its CQs: these calls may sit in the kernel, and a poll waits
+// for nothing. Purge comes after them, under the locks of both CQs. No QP is
+// made on the device between a Close and its Purge, since it might get the same
+// number. Posts and polls of different objects run at the same time, also of a
+// QP and its CQ.
 //
 // # Who keeps what
 //

@@ -221,15 +221,24 @@ func (s *side) bytes(off, n int) []byte { return s.mem.Bytes()[off : off+n] }
 func (s *side) modify(a driver.QPAttr, mask driver.QPMask) error {
 	s.control.Lock()
 	defer s.control.Unlock()
-	if mask&driver.QPStateMask != 0 && a.State == driver.Reset {
+	reset := mask&driver.QPStateMask != 0 && a.State == driver.Reset
+	if reset {
 		s.send.Lock()
 		defer s.send.Unlock()
 		s.recv.Lock()
 		defer s.recv.Unlock()
-		s.cq.poll.Lock()
-		defer s.cq.poll.Unlock()
 	}
-	return s.qp.Modify(&a, mask)
+	err := s.qp.Modify(&a, mask)
+	if reset && err == nil {
+		s.purge()
+	}
+	return err
+}
+
+func (s *side) purge() {
+	s.cq.poll.Lock()
+	defer s.cq.poll.Unlock()
+	s.qp.Purge()
 }
 
 func (s *side) state(to driver.QPState) {
@@ -283,10 +292,9 @@ func (s *side) closeQP() {
 	defer s.send.Unlock()
 	s.recv.Lock()
 	defer s.recv.Unlock()
-	s.cq.poll.Lock()
-	defer s.cq.poll.Unlock()
 	if s.qp != nil {
 		check(s.t, "close QP", s.qp.Close())
+		s.purge()
 		s.qp = nil
 	}
 }

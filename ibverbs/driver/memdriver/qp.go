@@ -183,8 +183,6 @@ func (q *qp) Close() error {
 	q.control.close("QP.Close")
 	q.sending.close("QP.Close")
 	q.receiving.close("QP.Close")
-	q.pollsAlone("QP.Close")
-	defer q.pollsNotAlone()
 	q.clear()
 	delete(dev.qps, q.num)
 	q.sendCQ.leave(q)
@@ -199,12 +197,17 @@ func (q *qp) Close() error {
 func (q *qp) alone(call string) {
 	q.sending.take(call)
 	q.receiving.take(call)
-	q.pollsAlone(call)
 }
 
 func (q *qp) notAlone() {
 	q.sending.give()
 	q.receiving.give()
+}
+
+// Purge has nothing to do: Close and Modify empty the CQs under the lock of the
+// fabric.
+func (q *qp) Purge() {
+	q.pollsAlone("QP.Purge")
 	q.pollsNotAlone()
 }
 

@@ -386,6 +386,7 @@ func TestResetRestarts(t *testing.T) {
 	if err := qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask); err != nil {
 		t.Fatal(err)
 	}
+	qp.Purge()
 	wcs := make([]driver.WC, 4)
 	if n, err := cq.Poll(wcs); n != 1 || wcs[0].ID != 2 || err != nil {
 		t.Errorf("completions %+v, %v", wcs[:n], err)

@@ -177,7 +177,6 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	switch a.State {
 	case driver.Reset:
 		q.state.Store(uint32(driver.Reset))
-		q.dropCompletions()
 		q.sq.restart()
 		q.rq.restart()
 	case driver.Err:
@@ -283,8 +282,8 @@ func (q *QP) Query() (driver.QPAttr, error) {
 	return a, nil
 }
 
-// dropCompletions takes the queue pair's completions out of its CQs.
-func (q *QP) dropCompletions() {
+// Purge implements driver.QP.
+func (q *QP) Purge() {
 	q.sendCQ.q.drop(q.num)
 	if q.recvCQ != q.sendCQ {
 		q.recvCQ.q.drop(q.num)
@@ -300,7 +299,6 @@ func (q *QP) Close() error {
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.num)
 	q.dev.mu.Unlock()
-	q.dropCompletions()
 	return errors.Join(err, q.free())
 }
 
