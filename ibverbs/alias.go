@@ -2,40 +2,116 @@ package ibverbs
 
 import "github.com/purerdma/purerdma/ibverbs/driver"
 
-// What users need of the seam below, under the same names.
+// What users need of the seam below, under the same names. The fields are at
+// package ibverbs/driver.
 type (
-	SendWR            = driver.SendWR
-	RecvWR            = driver.RecvWR
-	SGE               = driver.SGE
-	Remote            = driver.Remote
-	WC                = driver.WC
-	Opcode            = driver.Opcode
-	SendFlags         = driver.SendFlags
-	WCOpcode          = driver.WCOpcode
-	WCFlags           = driver.WCFlags
-	Status            = driver.Status
-	Access            = driver.Access
-	Memory            = driver.Memory
-	GID               = driver.GID
-	GIDType           = driver.GIDType
-	GIDEntry          = driver.GIDEntry
-	MTU               = driver.MTU
-	LinkLayer         = driver.LinkLayer
-	PortState         = driver.PortState
-	PortAttr          = driver.PortAttr
-	DeviceInfo        = driver.DeviceInfo
-	DeviceAttr        = driver.DeviceAttr
-	AHAttr            = driver.AHAttr
-	QPType            = driver.QPType
-	QPState           = driver.QPState
-	QPCap             = driver.QPCap
-	QPAttr            = driver.QPAttr
-	QPMask            = driver.QPMask
-	DMABuf            = driver.DMABuf
-	EventType         = driver.EventType
-	Feature           = driver.Feature
-	Error             = driver.Error
-	CompletionError   = driver.CompletionError
+	// SendWR is one request of a send queue (struct ibv_send_wr): ID, Op,
+	// Flags, Imm; SGL for registered memory or Inline for bytes that are
+	// copied while posting; Remote for writes, reads and atomics; CompareAdd
+	// and Swap for atomics. All of it may be reused as soon as PostSend has
+	// returned.
+	SendWR = driver.SendWR
+	// RecvWR is one entry of a receive queue (struct ibv_recv_wr): ID, and
+	// SGL, the memory that the device fills.
+	RecvWR = driver.RecvWR
+	// SGE is a piece of registered memory (struct ibv_sge): Addr, Length in
+	// bytes, LKey. MR.SGE makes one.
+	SGE = driver.SGE
+	// Remote is memory of the peer: Addr and RKey. MR.Remote makes it there.
+	Remote = driver.Remote
+	// WC is one completion (struct ibv_wc): ID, Status, Op, Flags, ByteLen,
+	// Imm, QPN, VendorErr and, for datagrams, SrcQP and path. Unless Status is
+	// Success only ID, Status, VendorErr and QPN mean anything. CQ.Err makes
+	// an error of it.
+	WC = driver.WC
+	// Opcode is what a request does (enum ibv_wr_opcode), OpWrite for example.
+	Opcode = driver.Opcode
+	// SendFlags is flags of a request (enum ibv_send_flags): Signaled, Fence,
+	// Solicited. SendWR.Inline stands for IBV_SEND_INLINE.
+	SendFlags = driver.SendFlags
+	// WCOpcode is what a completion is of (enum ibv_wc_opcode); IsRecv tells
+	// the two queues apart.
+	WCOpcode = driver.WCOpcode
+	// WCFlags is flags of a completion (enum ibv_wc_flags): WCWithImm, WCGRH,
+	// WCWithInv.
+	WCFlags = driver.WCFlags
+	// Status is how a request ended (enum ibv_wc_status). It is an error, so
+	// errors.Is(err, RetryExcErr) asks for one; its text is the verbs' name.
+	Status = driver.Status
+	// Access is rights of a registration or a QP (enum ibv_access_flags).
+	Access = driver.Access
+	// Memory is what can be registered: *mr.Buffer. No other module can make
+	// one that is not empty, so Go memory cannot be registered.
+	Memory = driver.Memory
+	// GID is a global identifier (union ibv_gid), 16 bytes as on the wire: on
+	// RoCE an IPv6 address, or an IPv4 address mapped into one. Addr is it as
+	// an address.
+	GID = driver.GID
+	// GIDType is how packets of a GID look on the wire: InfiniBand, RoCE v1 or
+	// RoCE v2.
+	GIDType = driver.GIDType
+	// GIDEntry is one used slot of a port's GID table (struct ibv_gid_entry):
+	// GID, Index, Type, NetDev, IfIndex. NetDev is empty if it is in another
+	// network namespace.
+	GIDEntry = driver.GIDEntry
+	// MTU is a path MTU by its code (enum ibv_mtu): 1 is 256 bytes, 5 is 4096.
+	// Bytes is the size.
+	MTU = driver.MTU
+	// LinkLayer is what runs under a port: InfiniBand or Ethernet.
+	LinkLayer = driver.LinkLayer
+	// PortState is the state of a port (enum ibv_port_state). Only PortActive
+	// carries traffic.
+	PortState = driver.PortState
+	// PortAttr is the state of a port (struct ibv_port_attr): State,
+	// LinkLayer, ActiveMTU, MaxMTU, LID, SpeedMbps and the sizes of its
+	// tables.
+	PortAttr = driver.PortAttr
+	// DeviceInfo is what is known of a device without opening it: Name,
+	// Driver, Firmware, PCI, NodeGUID, SysGUID, Ports, NUMANode, Software.
+	DeviceInfo = driver.DeviceInfo
+	// DeviceAttr is the limits of an open device (struct ibv_device_attr):
+	// MaxQP, MaxQPWR, MaxSGE, MaxCQE, MaxMRSize and so on.
+	DeviceAttr = driver.DeviceAttr
+	// AHAttr is the way to a peer (struct ibv_ah_attr): DGID, SGIDIndex, Port,
+	// TrafficClass, FlowLabel, HopLimit, SL, DLID. On Ethernet IsGlobal must
+	// be true.
+	AHAttr = driver.AHAttr
+	// QPType is the transport of a QP (enum ibv_qp_type).
+	QPType = driver.QPType
+	// QPState is the state of a QP (enum ibv_qp_state). Receives may be posted
+	// from Init on, sends from RTS.
+	QPState = driver.QPState
+	// QPCap is the sizes of a QP (struct ibv_qp_cap): SendWR, RecvWR, SendSGE,
+	// RecvSGE, and Inline in bytes.
+	QPCap = driver.QPCap
+	// QPAttr is the attributes of a QP (struct ibv_qp_attr), for QP.Modify
+	// with a QPMask that says which count, and from QP.Query. Package qp fills
+	// them in.
+	QPAttr = driver.QPAttr
+	// QPMask is which fields of a QPAttr count (enum ibv_qp_attr_mask).
+	QPMask = driver.QPMask
+	// DMABuf is a range of a dma-buf: FD, Offset, Length, IOVA. The descriptor
+	// is borrowed for the call.
+	DMABuf = driver.DMABuf
+	// EventType is what an asynchronous event is about (enum ibv_event_type).
+	EventType = driver.EventType
+	// Feature is something that not every device, kernel or driver has, in
+	// words; Context.Probe asks for it.
+	Feature = driver.Feature
+	// Lacks is who lacks a feature: the device, the kernel, the driver or the
+	// process.
+	Lacks = driver.Lacks
+	// Error is every error of the verbs that concerns a device: Op, Device,
+	// Object, Peer, Err and Hint. errors.Is finds the errno, the sentinel or
+	// the Status beneath. Those of a full or closed queue are shared: they are
+	// not to be changed.
+	Error = driver.Error
+	// CompletionError is a completion that failed: Status, VendorErr, QPN, ID.
+	// It unwraps to its Status.
+	CompletionError = driver.CompletionError
+	// NotSupportedError is the answer to a probe, and to a call that needs
+	// what is not there: Feature, By, Since. It matches ErrNotSupported and
+	// errors.ErrUnsupported.
 	NotSupportedError = driver.NotSupportedError
 )
 
@@ -159,14 +235,19 @@ const (
 
 // Asynchronous events that programs act on, enum ibv_event_type.
 const (
-	EventCQErr       = driver.EventCQErr
-	EventQPFatal     = driver.EventQPFatal
-	EventQPReqErr    = driver.EventQPReqErr
-	EventQPAccessErr = driver.EventQPAccessErr
-	EventDeviceFatal = driver.EventDeviceFatal
-	EventPortActive  = driver.EventPortActive
-	EventPortErr     = driver.EventPortErr
-	EventGIDChange   = driver.EventGIDChange
+	EventCommEst          = driver.EventCommEst
+	EventSQDrained        = driver.EventSQDrained
+	EventLIDChange        = driver.EventLIDChange
+	EventPKeyChange       = driver.EventPKeyChange
+	EventClientReregister = driver.EventClientReregister
+	EventCQErr            = driver.EventCQErr
+	EventQPFatal          = driver.EventQPFatal
+	EventQPReqErr         = driver.EventQPReqErr
+	EventQPAccessErr      = driver.EventQPAccessErr
+	EventDeviceFatal      = driver.EventDeviceFatal
+	EventPortActive       = driver.EventPortActive
+	EventPortErr          = driver.EventPortErr
+	EventGIDChange        = driver.EventGIDChange
 )
 
 // Features to ask Context.Probe for.
@@ -174,6 +255,19 @@ const (
 	FeatureDMABuf        = driver.FeatureDMABuf
 	FeatureAtomics       = driver.FeatureAtomics
 	FeatureFlowLabelPort = driver.FeatureFlowLabelPort
+	FeatureOnDemand      = driver.FeatureOnDemand
+	FeatureResizeCQ      = driver.FeatureResizeCQ
+	FeatureModerateCQ    = driver.FeatureModerateCQ
+	FeatureUC            = driver.FeatureUC
+	FeatureUD            = driver.FeatureUD
+)
+
+// Who lacks a feature, for NotSupportedError.By.
+const (
+	LacksDevice  = driver.LacksDevice
+	LacksKernel  = driver.LacksKernel
+	LacksDriver  = driver.LacksDriver
+	LacksProcess = driver.LacksProcess
 )
 
 // Causes, for errors.Is.
@@ -183,6 +277,7 @@ var (
 	ErrTooManySGE   = driver.ErrTooManySGE
 	ErrInlineTooBig = driver.ErrInlineTooBig
 	ErrTooLong      = driver.ErrTooLong
+	ErrBadOpcode    = driver.ErrBadOpcode
 	ErrBusy         = driver.ErrBusy
 	ErrClosed       = driver.ErrClosed
 	ErrCQOverrun    = driver.ErrCQOverrun

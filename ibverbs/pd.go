@@ -103,7 +103,7 @@ type MR struct {
 func (m *MR) Addr() uint64 { return m.addr }
 
 // Len is the size in bytes.
-func (m *MR) Len() uint64 { return m.n }
+func (m *MR) Len() int { return int(m.n) }
 
 // LKey is the key for our own work requests.
 func (m *MR) LKey() uint32 { return m.lkey }

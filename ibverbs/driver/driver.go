@@ -8,7 +8,8 @@ import (
 
 // Span is memory that a device may touch. A driver retains it for a
 // registration and releases it afterwards, so that closing the buffer first
-// unmaps nothing.
+// unmaps nothing. Its methods are Addr, Pointer, Bytes and Len for where it is,
+// Slice for a part, Kind for where it comes from, and Retain and Release.
 type Span = offheap.Span
 
 // Memory is *mr.Buffer. No other module can make a Span that is not empty, so

@@ -22,9 +22,9 @@ type SendWR struct {
 	// CompareAdd is what OpFetchAdd adds and OpCmpSwap compares with; Swap is
 	// what OpCmpSwap stores.
 	CompareAdd, Swap uint64
-	// UD is where a datagram goes; AH.To makes it.
+	// UD is where a datagram goes, of a UD queue pair.
 	UD Destination
-	// Bind is the window to bind, for OpBindMW; MW.Bind makes it.
+	// Bind is the window to bind, for OpBindMW.
 	Bind *BindMW
 }
 
