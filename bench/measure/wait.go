@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// looksPerYield is how many looks that find nothing go by between two yields. A yield wakes another thread to look for work, so it
+// is dearer than the look.
+const looksPerYield = 16
+
 // looksBeforeNap is how many looks that find nothing come before a nap: what is about to happen is still seen at once.
 const looksBeforeNap = 50
 
@@ -46,9 +50,10 @@ func (w *waiter) wait() error {
 	if w.looks%256 == 0 && w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
 	}
-	if w.nap > 0 && w.looks > looksBeforeNap {
+	switch {
+	case w.nap > 0 && w.looks > looksBeforeNap:
 		time.Sleep(w.nap)
-	} else {
+	case w.looks%looksPerYield == 0:
 		runtime.Gosched()
 	}
 	return nil

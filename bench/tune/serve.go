@@ -9,6 +9,7 @@ import (
 
 	"github.com/purerdma/purerdma/bench/control"
 	"github.com/purerdma/purerdma/bench/plan"
+	"github.com/purerdma/purerdma/nettransport"
 )
 
 // patience is how long an end waits for an answer beside the time that messages take: opening a connection may sit a few seconds
@@ -42,14 +43,41 @@ func serve(ctx context.Context, ctl *control.Conn, nc net.Conn, c EndConfig) (s 
 	defer release()
 	srv := &server{ctl: ctl, nc: nc, s: &s}
 	err = srv.session(ctx, c)
+	failed := err != nil
+	if failed {
+		err = tell(ctx, ctl, err)
+	}
 	if srv.end != nil {
 		err = errors.Join(err, srv.end.Close())
 	}
-	if err != nil {
+	switch {
+	case failed:
+		return s, err
+	case err != nil:
 		ctl.Fail(err)
 		return s, err
 	}
 	return s, ctl.Send(sayEnded, nil)
+}
+
+// tell completes the error that ends a session and tells it to the other end, before connections close: what they feel of that is
+// not the reason. What the other end says of a failure is more than what this one felt, so that comes first.
+func tell(ctx context.Context, ctl *control.Conn, err error) error {
+	if errors.Is(err, nettransport.ErrPeerGone) {
+		select { // the reason comes by another way and may be a little late
+		case <-ctl.Context().Done():
+		case <-time.After(time.Second):
+		}
+	}
+	cause := context.Cause(ctl.Context())
+	if cause == nil {
+		cause = context.Cause(ctx)
+	}
+	if cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	ctl.Fail(err)
+	return err
 }
 
 func peerName(nc net.Conn) string {

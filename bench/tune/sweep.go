@@ -52,15 +52,11 @@ func Sweep(ctx context.Context, nc net.Conn, c EndConfig, spec plan.Spec, a Attr
 	defer release()
 	w := &sweeper{ctl: ctl, nc: nc, spec: spec, r: &r, progress: progress, began: began}
 	err = w.sweep(ctx, c, a)
+	if err != nil {
+		err = tell(ctx, ctl, err)
+	}
 	if w.end != nil {
 		err = errors.Join(err, w.end.Close())
-	}
-	if err != nil {
-		// What the other end says of a failure is more than what this one felt of it.
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w (%w)", cause, err)
-		}
-		ctl.Fail(err)
 	}
 	return r, err
 }

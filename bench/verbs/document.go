@@ -24,6 +24,7 @@ type testDoc struct {
 	Iterations int       `json:"iterations"`
 	Depth      int       `json:"depth"`
 	CQMod      int       `json:"cq_moderation"`
+	Timeout    int       `json:"qp_timeout"` // 4.096 µs × 2^this
 	Pairs      []pairDoc `json:"pairs"`
 	// Ratio is of bw_avg_mibps or lat_typical_us, ours over theirs.
 	Ratio    ratioDoc      `json:"ratio"`
@@ -57,7 +58,7 @@ func (t *tool) document(h report.Head) any {
 	d := document{Head: h, Devices: append([]string{}, t.devices...), Tests: []testDoc{}}
 	for _, v := range t.verdicts {
 		j := t.job(v.Test)
-		x := testDoc{Test: v.Test, Program: j.program(), Size: j.Size, Iterations: j.Iters, Depth: j.Depth, CQMod: j.CQMod, Pairs: []pairDoc{},
+		x := testDoc{Test: v.Test, Program: j.program(), Size: j.Size, Iterations: j.Iters, Depth: j.Depth, CQMod: j.CQMod, Timeout: j.Timeout, Pairs: []pairDoc{},
 			Ratio: ratio(v.Ratio), Target: report.Number(v.Target.Value), AtLeast: v.Target.AtLeast, Met: v.Target.met(v.Ratio.Mid)}
 		for _, p := range v.Pairs {
 			x.Pairs = append(x.Pairs, pairDoc{p.Ours.document(v.Test), p.Theirs.document(v.Test)})

@@ -51,7 +51,7 @@ func (e *end) open(device string, find []ibverbs.Option) (err error) {
 		return err
 	}
 	e.qp, err = qp.New(e.pd, e.cq, e.cq, qp.WithGIDIndex(e.job.GIDIndex), qp.WithDepth(e.job.Depth, 1), qp.WithInline(inlineFor(e.job)),
-		qp.WithTimeout(14, 7)) // perftest's
+		qp.WithTimeout(uint8(e.job.Timeout), 7))
 	return err
 }
 

@@ -23,6 +23,7 @@ type job struct {
 	Iters    int
 	Depth    int // writes in flight
 	CQMod    int // every how manieth write is signaled
+	Timeout  int // for an acknowledgement: 4.096 µs × 2^Timeout
 	GIDIndex int // at the end of this process
 }
 

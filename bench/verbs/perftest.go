@@ -24,7 +24,8 @@ func (j job) program() string {
 
 // arguments is the job in perftest's words, with the device and GID of an end.
 func (j job) arguments(device string, gid, port int) []string {
-	a := []string{"-d", device, "-x", strconv.Itoa(gid), "-p", strconv.Itoa(port), "-s", strconv.Itoa(j.Size), "-n", strconv.Itoa(j.Iters), "-F"}
+	a := []string{"-d", device, "-x", strconv.Itoa(gid), "-p", strconv.Itoa(port), "-s", strconv.Itoa(j.Size), "-n", strconv.Itoa(j.Iters),
+		"-u", strconv.Itoa(j.Timeout), "-F"}
 	if j.Test == bandwidth {
 		a = append(a, "-t", strconv.Itoa(j.Depth), "-Q", strconv.Itoa(j.CQMod), "-N") // -N: no time stamp for each post, which ours has not either
 	}

@@ -22,7 +22,7 @@ type tool struct {
 	pin     bool
 
 	bwSize, bwIters, depth, cqMod int
-	latSize, latIters             int
+	latSize, latIters, timeout    int
 
 	lead, follow orders // of the bandwidth test
 	verdicts     []verdict
@@ -53,6 +53,7 @@ neighbours.`,
 	fs.IntVarP(&t.cqMod, "cq-mod", "Q", 1, "every how manieth write of the bandwidth test is signaled")
 	fs.IntVar(&t.latSize, "lat-size", 8, "bytes of a write of the latency test")
 	fs.IntVar(&t.latIters, "lat-iters", 1000, "round trips of the latency test")
+	fs.IntVarP(&t.timeout, "qp-timeout", "u", 18, "ACK timeout of queue pairs: 4.096 µs times 2 to this; perftest's own 14 is so short that emulated devices time out now and then, and wait")
 	cli.JSONFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := t.check(args); err != nil {
@@ -75,6 +76,7 @@ func (t *tool) check(args []string) error {
 	within("--bw-iters", t.bwIters, 5, 100_000_000) // perftest's own least
 	within("--tx-depth", t.depth, 1, 8192)
 	within("--cq-mod", t.cqMod, 1, t.depth)
+	within("--qp-timeout", t.timeout, 1, 31)
 	within("--lat-size", t.latSize, 4, 1<<20)
 	within("--lat-iters", t.latIters, 5, 100_000_000)
 	if t.latSize%4 != 0 {
@@ -170,9 +172,9 @@ func chosen(device string, find ...ibverbs.Option) (name string, gid int, err er
 
 func (t *tool) job(x test) job {
 	if x == latency {
-		return job{Test: x, Size: t.latSize, Iters: t.latIters, Depth: 1, CQMod: 1}
+		return job{Test: x, Size: t.latSize, Iters: t.latIters, Depth: 1, CQMod: 1, Timeout: t.timeout}
 	}
-	return job{Test: x, Size: t.bwSize, Iters: t.bwIters, Depth: t.depth, CQMod: t.cqMod}
+	return job{Test: x, Size: t.bwSize, Iters: t.bwIters, Depth: t.depth, CQMod: t.cqMod, Timeout: t.timeout}
 }
 
 // with is the orders with another job, on the same GID.

@@ -21,11 +21,11 @@ func TestBothEnds(t *testing.T) {
 	d := memdriver.New(memdriver.Config{Devices: []memdriver.DeviceConfig{{}, {}}})
 	find := ibverbs.WithDrivers(d)
 	for _, j := range []job{
-		{Test: bandwidth, Size: 64 << 10, Iters: 500, Depth: 128, CQMod: 1},
-		{Test: bandwidth, Size: 1, Iters: 333, Depth: 16, CQMod: 5},
-		{Test: bandwidth, Size: 100, Iters: 7, Depth: 1, CQMod: 1},
-		{Test: latency, Size: 8, Iters: 200, Depth: 1, CQMod: 1},
-		{Test: latency, Size: 1024, Iters: 50, Depth: 1, CQMod: 1},
+		{Test: bandwidth, Size: 64 << 10, Iters: 500, Depth: 128, CQMod: 1, Timeout: 14},
+		{Test: bandwidth, Size: 1, Iters: 333, Depth: 16, CQMod: 5, Timeout: 14},
+		{Test: bandwidth, Size: 100, Iters: 7, Depth: 1, CQMod: 1, Timeout: 14},
+		{Test: latency, Size: 8, Iters: 200, Depth: 1, CQMod: 1, Timeout: 14},
+		{Test: latency, Size: 1024, Iters: 50, Depth: 1, CQMod: 1, Timeout: 14},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		j.GIDIndex = 1
@@ -45,7 +45,7 @@ func TestBothEnds(t *testing.T) {
 
 func TestBadEnd(t *testing.T) {
 	d := memdriver.New(memdriver.Config{})
-	j := job{Test: latency, Size: 8, Iters: 10, Depth: 1, CQMod: 1, GIDIndex: 1}
+	j := job{Test: latency, Size: 8, Iters: 10, Depth: 1, CQMod: 1, Timeout: 14, GIDIndex: 1}
 	a, b := net.Pipe()
 	followed := make(chan error, 1)
 	go func() {
