@@ -138,9 +138,9 @@ func (r Request) Test(sizes []int) (done bool, err error) {
 // spins is how often Wait tests before it sleeps: enough for a peer on this machine to answer.
 const spins = 64
 
-// until calls try until it is over, and between two calls yields at first and later sleeps in steps of up to 1 ms. When ctx ends
+// await calls try until it is over, and between two calls yields at first and later sleeps in steps of up to 1 ms. When ctx ends
 // the error is ctx.Err and its cause.
-func until(ctx context.Context, try func() (over bool, err error)) error {
+func await(ctx context.Context, try func() (over bool, err error)) error {
 	for range spins {
 		if over, err := try(); over {
 			return err
@@ -167,7 +167,7 @@ func until(ctx context.Context, try func() (over bool, err error)) error {
 // Wait is Test until done, or until ctx ends, which leaves the request in flight. It sleeps in steps of up to 1 ms; a program
 // that wants less latency calls Test in a loop that yields.
 func (r Request) Wait(ctx context.Context, sizes []int) error {
-	return until(ctx, func() (bool, error) { return r.Test(sizes) })
+	return await(ctx, func() (bool, error) { return r.Test(sizes) })
 }
 
 // finish ends a request that has succeeded.

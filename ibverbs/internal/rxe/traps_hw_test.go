@@ -506,6 +506,7 @@ func TestHWReset(t *testing.T) {
 			}
 			for _, e := range []*end{a, b} {
 				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				e.qp.Purge()
 				if sq, rq := &e.qp.sq, &e.qp.rq; sq.used(sq.prod, sq.consumed()) != 0 || rq.used(rq.prod, rq.consumed()) != 0 {
 					t.Errorf("queues are not empty after RESET: send %d %d, receive %d %d", sq.prod, sq.consumed(), rq.prod, rq.consumed())
 				}
@@ -526,13 +527,14 @@ func TestHWReset(t *testing.T) {
 			}
 			for _, e := range []*end{a, b} {
 				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				e.qp.Purge()
 			}
 		}
 	})
 }
 
-// Close takes a QP's completions out of a CQ and leaves those of the others.
-func TestHWCloseDropsCompletions(t *testing.T) {
+// Purge takes a QP's completions out of a CQ and leaves those of the others.
+func TestHWPurgeDropsCompletions(t *testing.T) {
 	a, b := local(t, shape{cq: 64})
 	a.to(driver.RTS, b)
 	b.to(driver.RTS, a)
@@ -547,6 +549,7 @@ func TestHWCloseDropsCompletions(t *testing.T) {
 	}
 	a.filled(12)
 	must(t, other.Close())
+	other.Purge()
 	for i, wc := range a.wait(6) {
 		if wc.ID != uint64(i) || wc.QPN != a.qp.Num() {
 			t.Errorf("completion %+v", wc)
