@@ -1,7 +1,6 @@
 package softroce
 
 import (
-	"context"
 	"io"
 	"math/bits"
 	"net/netip"
@@ -35,25 +34,23 @@ type engine struct {
 	// that loses much.
 	retryLimit uint8
 
-	down bool // of the port, under the device's lock
-	stop context.CancelFunc
+	stop chan struct{}
 	done sync.WaitGroup
 }
 
 func startEngine(dev *device, l link.Link, random io.Reader, retryLimit uint8) *engine {
-	ctx, stop := context.WithCancel(context.Background())
 	e := &engine{
 		dev: dev, link: l, addr: l.LocalAddr().Addr(), random: random, pump: newPump(), flows: map[netip.Addr]*flow{},
-		retryLimit: retryLimit, stop: stop,
+		retryLimit: retryLimit, stop: make(chan struct{}),
 	}
-	e.done.Go(func() { e.receive(ctx) })
-	e.done.Go(func() { e.pump.run(ctx.Done()) })
+	e.done.Go(func() { e.receive() })
+	e.done.Go(func() { e.pump.run(e.stop) })
 	return e
 }
 
 // close ends the goroutines. No objects are left.
 func (e *engine) close() error {
-	e.stop()
+	close(e.stop)
 	err := e.link.Close()
 	e.done.Wait()
 	return err

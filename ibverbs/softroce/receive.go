@@ -37,11 +37,12 @@ type knownPath struct {
 	path wire.Path
 }
 
-func (e *engine) receive(ctx context.Context) {
+// receive takes packets until the link is closed.
+func (e *engine) receive() {
 	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID()}
-	batch := make([]link.Datagrams, 8)
+	batch := make([]link.Datagrams, 16)
 	for {
-		n, err := e.link.Recv(ctx, batch)
+		n, err := e.link.Recv(context.Background(), batch)
 		if err != nil {
 			return
 		}
