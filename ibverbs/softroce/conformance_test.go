@@ -8,7 +8,7 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/driver/drivertest"
 )
 
-// pair is the first device of each of two drivers.
+// openDevices opens the devices with these names.
 func openDevices(t testing.TB, drv driver.Driver, names ...string) (a, b drivertest.End) {
 	var ends []drivertest.End
 	devices, err := drv.Devices()
@@ -44,8 +44,8 @@ func TestConformanceOnSim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drv := New(Config{Addrs: c.addrs, Network: OnSim(NewSim(c.sim))})
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 12,
-				Open:    func(t testing.TB) (a, b drivertest.End) { return openDevices(t, drv, "soft0", c.b) },
+				Timeout: 12, NoPostAllocs: raceDetector,
+				Open: func(t testing.TB) (a, b drivertest.End) { return openDevices(t, drv, "soft0", c.b) },
 			})
 		})
 	}
@@ -64,8 +64,8 @@ func TestConformanceOnUDP(t *testing.T) {
 				b = "soft1"
 			}
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 14,
-				Open:    func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
+				Timeout: 14, NoPostAllocs: raceDetector,
+				Open: func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
 			})
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
-	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
 )
 
 // softContext is an open device. All contexts of a device share its engine.
@@ -29,11 +28,7 @@ func (c *softContext) GIDs(n int) ([]driver.GIDEntry, error) {
 	if n != 1 {
 		return nil, syscall.EINVAL
 	}
-	g := driver.GIDEntry{GID: gidOf(c.e.addr), Type: driver.GIDTypeRoCEv2}
-	if l, ok := c.e.link.(interface{ Netdev() link.Netdev }); ok {
-		g.NetDev, g.IfIndex = l.Netdev().Name, l.Netdev().Index
-	}
-	return []driver.GIDEntry{g}, nil
+	return []driver.GIDEntry{{GID: gidOf(c.e.addr), Type: driver.GIDTypeRoCEv2, NetDev: c.e.netdev.Name, IfIndex: c.e.netdev.Index}}, nil
 }
 
 func (c *softContext) Probe(f driver.Feature) error {

@@ -45,7 +45,14 @@ func (d *device) Open() (driver.Context, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.engine = startEngine(d, l, d.drv.random, d.drv.retryLimit)
+		var netdev link.Netdev
+		if n, ok := l.(interface{ Netdev() link.Netdev }); ok {
+			netdev = n.Netdev()
+		}
+		if l, err = d.drv.capture(l, d.name); err != nil {
+			return nil, err
+		}
+		d.engine = startEngine(d, l, netdev)
 		if w, ok := l.(link.PortWatcher); ok {
 			w.OnPort(d.portChanged)
 		}

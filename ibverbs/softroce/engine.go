@@ -18,6 +18,7 @@ import (
 type engine struct {
 	dev      *device
 	link     link.Link
+	netdev   link.Netdev // the zero value where there is none
 	addr     netip.Addr
 	random   io.Reader
 	counters counters
@@ -38,10 +39,10 @@ type engine struct {
 	done sync.WaitGroup
 }
 
-func startEngine(dev *device, l link.Link, random io.Reader, retryLimit uint8) *engine {
+func startEngine(dev *device, l link.Link, netdev link.Netdev) *engine {
 	e := &engine{
-		dev: dev, link: l, addr: l.LocalAddr().Addr(), random: random, pump: newPump(), flows: map[netip.Addr]*flow{},
-		retryLimit: retryLimit, stop: make(chan struct{}),
+		dev: dev, link: l, netdev: netdev, addr: l.LocalAddr().Addr(), random: dev.drv.random, pump: newPump(), flows: map[netip.Addr]*flow{},
+		retryLimit: dev.drv.retryLimit, stop: make(chan struct{}),
 	}
 	e.done.Go(func() { e.receive() })
 	e.done.Go(func() { e.pump.run(e.stop) })

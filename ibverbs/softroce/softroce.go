@@ -23,6 +23,10 @@ type Config struct {
 	// Rand makes keys and QP numbers, which others must not guess. Nil is
 	// crypto/rand.
 	Rand io.Reader
+	// Capture gives a file for the packets of a device, which is written as pcapng
+	// while the device is open and then closed. Nil captures nothing; the registered
+	// driver follows PURERDMA_SOFTROCE_CAPTURE, the start of the names of its files.
+	Capture func(device string) (io.WriteCloser, error)
 
 	retryLimit uint8
 }
@@ -31,12 +35,14 @@ type softDriver struct {
 	devices    []driver.Device
 	network    Network
 	random     io.Reader
+	captureTo  func(device string) (io.WriteCloser, error)
 	retryLimit uint8
 }
 
-// New makes a driver for ibverbs.WithDrivers.
+// New makes a driver for ibverbs.WithDrivers. Its devices bind their addresses when
+// they are opened first, and free them when their last context is closed.
 func New(c Config) driver.Driver {
-	d := &softDriver{network: c.Network, random: c.Rand, retryLimit: c.retryLimit}
+	d := &softDriver{network: c.Network, random: c.Rand, captureTo: c.Capture, retryLimit: c.retryLimit}
 	if d.network == nil {
 		d.network = udp{}
 	}
@@ -52,7 +58,7 @@ func New(c Config) driver.Driver {
 	return d
 }
 
-func init() { driver.Register(New(Config{})) }
+func init() { driver.Register(New(Config{Capture: captureFromEnv()})) }
 
 // Name is softroce.
 func (d *softDriver) Name() string { return driverName }
