@@ -53,8 +53,8 @@ type Choice struct {
 // ErrNoGID is wrapped by the error of a table with no usable GID.
 var ErrNoGID = errors.New("no usable GID")
 
-// ChooseGID takes the best GID of a table that is as wanted: RoCE v2 (or
-// InfiniBand) before RoCE v1, routable before link-local, IPv4 before IPv6, of
+// ChooseGID takes the best GID of a table that is as wanted: any before loopback, which
+// a device in user space may have, RoCE v2 (or InfiniBand) before RoCE v1, routable before link-local, IPv4 before IPv6, of
 // the port's own net device before others, then the lower index. The port's own
 // net device is that of the first entry, which Linux makes from the device
 // itself; VLANs, macvlans and bridges on top of it come later. Private and
@@ -122,7 +122,7 @@ func unfit(e ibverbs.GIDEntry, want GIDWant) string {
 	switch {
 	case e.GID.IsZero():
 		return "empty"
-	case addr.IsMulticast(), addr.IsLoopback(), addr.IsUnspecified():
+	case addr.IsMulticast(), addr.IsUnspecified():
 		return "not the address of a host"
 	case e.Type != ibverbs.GIDTypeIB && e.NetDev == "" && e.IfIndex != 0:
 		return otherNamespace
@@ -162,6 +162,7 @@ type criterion struct {
 
 func rankOf(e ibverbs.GIDEntry, own string) rank {
 	return rank{
+		{!e.GID.Addr().IsLoopback(), "loopback, which only this machine reaches"},
 		{e.Type != ibverbs.GIDTypeRoCEv1, "RoCE v1"},
 		{e.Type == ibverbs.GIDTypeIB || !linkLocal(e.GID), "link-local, which no router forwards"},
 		{familyOf(e.GID) == IPv4, "IPv6"},
@@ -201,7 +202,7 @@ func (r rank) because(rejected map[int]string) string {
 		return ", the only one"
 	}
 	var lacks []string
-	for _, c := range r[:2] {
+	for _, c := range r[:3] {
 		if !c.has {
 			lacks = append(lacks, c.less)
 		}

@@ -68,7 +68,8 @@ func TestChooseGID(t *testing.T) {
 		{name: "net device in another namespace is passed over", index: 1, whyNot: map[int]string{3: "another network namespace"},
 			table: []ibverbs.GIDEntry{at(1, "fe80::1", "eth0"), away(at(3, "10.0.0.1", ""))}},
 		{name: "net device unknown", index: 3, why: "10.0.0.1", table: []ibverbs.GIDEntry{{GID: gid("10.0.0.1"), Index: 3, Type: ibverbs.GIDTypeRoCEv2}}},
-		{name: "groups and loopback are no hosts", index: 4, whyNot: map[int]string{1: "not the address of a host", 2: "not the address of a host"},
+		{name: "loopback, if there is nothing else", index: 2, table: []ibverbs.GIDEntry{at(2, "127.0.0.1", "lo")}},
+		{name: "groups are no hosts, loopback is the last choice", index: 4, whyNot: map[int]string{1: "not the address of a host", 2: "loopback"},
 			table: []ibverbs.GIDEntry{at(1, "239.0.0.1", "eth0"), at(2, "127.0.0.1", "eth0"), at(4, "fe80::1", "eth0")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"os"
 
 	"github.com/purerdma/purerdma/bench/pair"
+	_ "github.com/purerdma/purerdma/ibverbs/softroce" // where there is no adapter
 )
 
 func main() {

@@ -1,0 +1,32 @@
+package softroce
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+)
+
+// compChannel delivers events of completion queues.
+type compChannel struct {
+	ctx    *softContext
+	events *mailbox[*cq]
+	users  atomic.Int64
+}
+
+func (ch *compChannel) Wait(ctx context.Context) (uint64, error) {
+	c, err := ch.events.wait(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return c.cookie, nil
+}
+
+func (ch *compChannel) Close() error {
+	if ch.users.Load() > 0 {
+		return driver.ErrBusy
+	}
+	ch.ctx.users.Add(-1)
+	ch.events.close()
+	return nil
+}

@@ -1,0 +1,42 @@
+// Package softroce is a RoCE v2 device in user space. It needs no adapter, no
+// kernel module and no rights: where a UDP socket can be bound, RDMA works, between
+// the processes of a machine and with adapters and the kernel's Soft-RoCE elsewhere.
+//
+//	import _ "github.com/purerdma/purerdma/ibverbs/softroce"
+//
+// adds soft0 and soft1 to what ibverbs.Devices lists, behind hardware. Each takes a
+// free address of loopback when it is opened, so that two processes on one machine
+// reach each other. New makes devices with addresses of one's own, for
+// ibverbs.WithDrivers.
+//
+// # What it has
+//
+// Reliable connections with all operations but memory windows: SEND, WRITE, both
+// with immediate data, READ, FETCH_ADD and CMP_SWP, inline data, gather and
+// scatter; completion channels with solicited events; asynchronous events. Probe of
+// a context says what is missing.
+//
+// # How it works
+//
+// A post sends in the caller's goroutine as much as the window to the peer allows.
+// One goroutine of each open device takes the packets that come; what it cannot
+// finish at once, long answers to reads and sending that waited for the window, a
+// second goroutine does. No goroutine ever waits for a peer. Queue pairs share
+// nothing but the window to a peer and their CQs.
+//
+// Lost packets are sent again from the one that is missing on (go-back-N). A peer
+// that is silent ends a connection after RetryCnt+1 time-outs of
+// 4.096 µs × 2^Timeout since its last sign of life; retry count 7 is seven.
+//
+// # What it protects
+//
+// Keys and QP numbers are random. Each remote access is checked against the key,
+// its protection domain, its rights and bounds, and the rights of the queue pair;
+// packets that do not come from the queue pair's peer are dropped. RoCE has no
+// authentication: who can forge packets on the network can do what the peer could.
+// The checksum of packets (ICRC) protects against damage, not against people; on
+// IPv4 a UDP socket sees 16 bits less of it than there are.
+//
+// Memory that was unmapped or truncated under a registration fails the request, not
+// the process.
+package softroce

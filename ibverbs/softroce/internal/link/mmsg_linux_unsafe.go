@@ -1,0 +1,179 @@
+//go:build linux
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is struct mmsghdr of sendmmsg(2) and recvmmsg(2).
+type mmsghdr struct {
+	Hdr unix.Msghdr
+	Len uint32
+}
+
+// mmsg is the messages of one such call with all that they point to. Nothing of
+// it may move, so it is on the heap, and its headers are made once.
+type mmsg struct {
+	hdrs  []mmsghdr
+	iovs  []unix.Iovec
+	names []unix.RawSockaddrInet6 // or Inet4, which is shorter
+	ctls  []control
+}
+
+// control has room for the control messages of one message: segment size, type
+// of service, drop counter. Numbers make it aligned.
+type control [12]uint64
+
+func (m *mmsg) init(n, room int) {
+	m.hdrs, m.iovs = make([]mmsghdr, n), make([]unix.Iovec, n)
+	m.names, m.ctls = make([]unix.RawSockaddrInet6, n), make([]control, n)
+	for i := range m.hdrs {
+		h := &m.hdrs[i].Hdr
+		h.Iov = &m.iovs[i]
+		h.SetIovlen(1)
+		m.iovs[i].SetLen(room)
+		m.reset(i)
+	}
+}
+
+// reset makes header i ready to receive. The kernel changes lengths in it.
+func (m *mmsg) reset(i int) {
+	h := &m.hdrs[i].Hdr
+	h.Name, h.Namelen = (*byte)(unsafe.Pointer(&m.names[i])), unix.SizeofSockaddrInet6 // a byte pointer is what struct msghdr has
+	h.Control = (*byte)(unsafe.Pointer(&m.ctls[i]))
+	h.SetControllen(len(m.ctls[i]) * 8)
+	h.Flags = 0
+}
+
+// send is sendmmsg of messages from to to.
+func (m *mmsg) send(fd uintptr, from, to int) (int, syscall.Errno) {
+	// The system call takes addresses; hdrs stays reachable through m.
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[from])), uintptr(to-from), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// recv is recvmmsg of up to n messages.
+func (m *mmsg) recv(fd uintptr, n int) (int, syscall.Errno) {
+	// The system call takes addresses; hdrs stays reachable through m.
+	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[0])), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(got), 0
+}
+
+// load makes message i.
+func (m *mmsg) load(i int, scope uint32, d *Datagrams, data []byte, seg int) {
+	m.iovs[i].Base = unsafe.SliceData(data)
+	m.iovs[i].SetLen(len(data))
+	h := &m.hdrs[i].Hdr
+	h.Namelen = m.setName(i, scope, d.Addr)
+	room := unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), len(m.ctls[i])*8) // control messages are bytes of several types
+	n := 0
+	if seg > 0 {
+		n += putControl(room[n:], unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2, uint32(seg))
+	}
+	if d.TOS != 0 {
+		if d.Addr.Addr().Is4() {
+			n += putControl(room[n:], unix.IPPROTO_IP, unix.IP_TOS, 4, uint32(d.TOS))
+		} else {
+			n += putControl(room[n:], unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 4, uint32(d.TOS))
+		}
+	}
+	h.Control = nil
+	if n > 0 {
+		h.Control = &room[0]
+	}
+	h.SetControllen(n)
+}
+
+func (m *mmsg) setName(i int, scope uint32, to netip.AddrPort) uint32 {
+	port := swapped(to.Port())
+	if to.Addr().Is4() {
+		// An IPv4 address goes into the room of an IPv6 one, which is longer.
+		*(*unix.RawSockaddrInet4)(unsafe.Pointer(&m.names[i])) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.Addr().As4()}
+		return unix.SizeofSockaddrInet4
+	}
+	m.names[i] = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: port, Addr: to.Addr().As16()}
+	if to.Addr().IsLinkLocalUnicast() {
+		m.names[i].Scope_id = scope
+	}
+	return unix.SizeofSockaddrInet6
+}
+
+// swapped is a port between Go's order and that of struct sockaddr, which has
+// the most significant byte first on every machine.
+func swapped(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// source is where message i came from; false if that or the data was cut off.
+func (m *mmsg) source(i int, from *netip.AddrPort) bool {
+	h := &m.hdrs[i].Hdr
+	if h.Flags&unix.MSG_TRUNC != 0 {
+		return false
+	}
+	name := &m.names[i]
+	port := swapped(name.Port)
+	switch {
+	case name.Family == unix.AF_INET && h.Namelen >= unix.SizeofSockaddrInet4:
+		a := (*unix.RawSockaddrInet4)(unsafe.Pointer(name)) // the kernel wrote this type
+		*from = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), port)
+	case name.Family == unix.AF_INET6 && h.Namelen >= unix.SizeofSockaddrInet6:
+		*from = netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port)
+	default:
+		return false
+	}
+	return true
+}
+
+// putControl writes one control message at the start of b and returns the room
+// it takes.
+func putControl(b []byte, level, typ int32, size int, value uint32) int {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0])) // control messages begin with this header
+	h.Level, h.Type = level, typ
+	h.SetLen(unix.CmsgLen(size))
+	data := b[unix.CmsgLen(0):]
+	if size == 2 {
+		binary.NativeEndian.PutUint16(data, uint16(value))
+	} else {
+		binary.NativeEndian.PutUint32(data, value)
+	}
+	return unix.CmsgSpace(size)
+}
+
+// controls reads the control messages of message i: segment size and type of
+// service into d, and the kernel's count of drops.
+func (m *mmsg) controls(i int, d *Datagrams) (dropped uint32, counted bool) {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), int(m.hdrs[i].Hdr.Controllen)) // control messages are bytes of several types
+	for len(b) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0])) // control messages begin with this header
+		size := int(h.Len) - unix.CmsgLen(0)
+		if size < 1 || int(h.Len) > len(b) {
+			break
+		}
+		data := b[unix.CmsgLen(0):]
+		switch {
+		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && size >= 4:
+			if seg := int(int32(binary.NativeEndian.Uint32(data))); seg > 0 && seg < len(d.Data) {
+				d.Seg = seg
+			}
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && size >= 4:
+			dropped, counted = binary.NativeEndian.Uint32(data), true
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
+			d.TOS = data[0]
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS && size >= 4:
+			d.TOS = uint8(binary.NativeEndian.Uint32(data))
+		}
+		b = b[min(len(b), unix.CmsgSpace(size)):]
+	}
+	return dropped, counted
+}

@@ -1,0 +1,129 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// recvBatch is how many messages come at once. One super-packet is work
+	// enough for a call; of packets that are not merged many come by one.
+	recvBatch = 16
+	recvRoom  = 65536
+)
+
+// fastReceiver receives super-packets by recvmmsg into buffers of its own.
+type fastReceiver struct {
+	u     *UDP
+	msgs  mmsg
+	rooms []byte // recvRoom for each message
+	want  int
+	got   int
+	errno syscall.Errno
+	block bool
+
+	read    func(fd uintptr) bool // r.onReady, bound once
+	dropped uint32                // the kernel's counter when last seen
+}
+
+func newFastReceiver(u *UDP) *fastReceiver {
+	r := &fastReceiver{u: u, rooms: make([]byte, recvBatch*recvRoom)}
+	r.msgs.init(recvBatch, recvRoom)
+	for i := range recvBatch {
+		r.msgs.iovs[i].Base = &r.rooms[i*recvRoom]
+	}
+	r.read = r.onReady
+	return r
+}
+
+func (r *fastReceiver) onReady(fd uintptr) bool {
+	for {
+		r.got, r.errno = r.msgs.recv(fd, r.want)
+		switch r.errno {
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			r.got, r.errno = 0, 0
+			return !r.block
+		}
+		return true
+	}
+}
+
+func (r *fastReceiver) try(batch []Datagrams) (int, error) { return r.take(batch, false) }
+
+func (r *fastReceiver) take(batch []Datagrams, block bool) (int, error) {
+	r.want, r.block = min(len(batch), recvBatch), block
+	for {
+		if err := r.u.main.raw.Read(r.read); err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return 0, net.ErrClosed
+			}
+			return 0, err
+		}
+		if r.errno != 0 {
+			// An error that was pending on the socket is about some packet
+			// and is gone now.
+			r.errno = 0
+			continue
+		}
+		if n := r.fill(batch); n > 0 || !block {
+			return n, nil
+		}
+	}
+}
+
+// fill makes Datagrams of what came and leaves out what was cut off.
+func (r *fastReceiver) fill(batch []Datagrams) (n int) {
+	for i := range r.got {
+		d := &batch[n]
+		*d = Datagrams{Data: r.rooms[i*recvRoom:][:r.msgs.hdrs[i].Len:recvRoom]}
+		ok := r.msgs.source(i, &d.Addr)
+		dropped, counted := r.msgs.controls(i, d)
+		if counted {
+			r.u.stats.recvDropped.Add(uint64(dropped - r.dropped)) // it wraps
+			r.dropped = dropped
+		}
+		r.msgs.reset(i)
+		if !ok {
+			continue
+		}
+		r.u.came(d)
+		n++
+	}
+	return n
+}
+
+var longAgo = time.Unix(1, 0)
+
+func (r *fastReceiver) wait(ctx context.Context, batch []Datagrams) (int, error) {
+	if ctx.Done() == nil {
+		return r.take(batch, true)
+	}
+	// Registering with the context costs more than a look.
+	if n, err := r.take(batch, false); n > 0 || err != nil {
+		return n, err
+	}
+	conn, fired := r.u.main.conn, make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		conn.SetReadDeadline(longAgo)
+		close(fired)
+	})
+	n, err := r.take(batch, true)
+	if !stop() {
+		<-fired
+		conn.SetReadDeadline(time.Time{})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, context.Cause(ctx)
+	}
+	return n, err
+}
+
+func (r *fastReceiver) close() {}

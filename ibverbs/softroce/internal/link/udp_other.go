@@ -1,0 +1,21 @@
+//go:build !linux
+
+package link
+
+// sendBatch is how many Datagrams of one socket go at once.
+const sendBatch = 32
+
+type sendState struct{}
+
+func setUp(uintptr, *UDPConfig, bool) error { return nil }
+
+// granted believes that the system gives what package net asks for.
+func granted(_ uintptr, cfg *UDPConfig) int { return cfg.RecvBuffer }
+
+func newReceiver(u *UDP) receiver {
+	u.main.conn.SetReadBuffer(u.cfg.RecvBuffer)
+	u.main.conn.SetWriteBuffer(u.cfg.SendBuffer)
+	return newPlainReceiver(u)
+}
+
+func (s *socket) send(u *UDP, batch []Datagrams) (int, error) { return s.plainSend(u, batch) }

@@ -1,0 +1,169 @@
+package softroce
+
+import (
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
+)
+
+// transition is which attributes a change of state must and may have beside
+// QPStateMask (IBTA volume 1, table of modify queue pair).
+type transition struct{ must, may driver.QPMask }
+
+const (
+	mayAtRTS = driver.QPCurState | driver.QPAccessFlags | driver.QPMinRNRTimer
+	mayAtSQD = driver.QPPort | driver.QPAV | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry |
+		driver.QPMaxQPRdAtomic | driver.QPMaxDestRdAtomic | driver.QPPKeyIndex | driver.QPAccessFlags | driver.QPMinRNRTimer
+	initAttrs = driver.QPPKeyIndex | driver.QPPort | driver.QPAccessFlags
+)
+
+var transitionsRC = map[[2]driver.QPState]transition{
+	{driver.Reset, driver.Init}: {must: initAttrs},
+	{driver.Init, driver.Init}:  {may: initAttrs},
+	{driver.Init, driver.RTR}: {
+		must: driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer,
+		may:  driver.QPAccessFlags | driver.QPPKeyIndex,
+	},
+	{driver.RTR, driver.RTS}: {
+		must: driver.QPSQPSN | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic,
+		may:  mayAtRTS,
+	},
+	{driver.RTS, driver.RTS}: {may: mayAtRTS},
+	{driver.RTS, driver.SQD}: {may: driver.QPEnSQDAsyncNotify},
+	{driver.SQD, driver.RTS}: {may: mayAtRTS},
+	{driver.SQD, driver.SQD}: {may: mayAtSQD},
+}
+
+func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.checkModify(a, mask); err != nil {
+		return err
+	}
+	q.set(a, mask)
+	if mask&driver.QPStateMask == 0 {
+		return nil
+	}
+	from := q.attr.State
+	q.setState(a.State)
+	switch a.State {
+	case driver.Reset:
+		q.clear()
+	case driver.RTR:
+		q.mtu = q.attr.PathMTU.Bytes()
+		q.startResponder()
+	case driver.RTS:
+		if from == driver.RTR {
+			q.startRequester()
+		}
+		q.transmit()
+	case driver.SQD:
+		q.attr.EnSQDNotify = mask&driver.QPEnSQDAsyncNotify != 0 && a.EnSQDNotify
+		q.drained()
+	case driver.Err:
+		q.flush()
+	}
+	return nil
+}
+
+func (q *qp) setState(s driver.QPState) {
+	q.attr.State = s
+	q.inError.Store(s == driver.Err)
+}
+
+// drained raises the event that a send queue that was to be drained is.
+func (q *qp) drained() {
+	if q.attr.State == driver.SQD && q.attr.EnSQDNotify && q.req.una == q.req.sent {
+		q.attr.EnSQDNotify = false
+		q.raise(driver.EventSQDrained)
+	}
+}
+
+// checkModify changes nothing.
+func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
+	from, to := q.attr.State, q.attr.State
+	if mask&driver.QPStateMask != 0 {
+		to = a.State
+	}
+	if mask&driver.QPCurState != 0 && a.CurState != from {
+		return syscall.EINVAL
+	}
+	t, ok := transitionsRC[[2]driver.QPState{from, to}]
+	if to == driver.Reset || to == driver.Err {
+		t, ok = transition{}, true
+	}
+	given := mask &^ driver.QPStateMask
+	if !ok || given&t.must != t.must || given&^(t.must|t.may) != 0 {
+		return syscall.EINVAL
+	}
+	return q.checkValues(a, mask)
+}
+
+func (q *qp) checkValues(a *driver.QPAttr, mask driver.QPMask) error {
+	for _, f := range [...]struct {
+		field driver.QPMask
+		bad   bool
+	}{
+		{driver.QPPort, a.Port != 1},
+		{driver.QPPKeyIndex, a.PKeyIndex != 0},
+		{driver.QPAccessFlags, a.Access&^knownAccess != 0},
+		{driver.QPPathMTU, !a.PathMTU.Valid() || a.PathMTU > q.e.maxMTU()},
+		{driver.QPDestQPN, a.DestQPN > wire.PSNMask},
+		{driver.QPRQPSN, a.RQPSN > wire.PSNMask},
+		{driver.QPSQPSN, a.SQPSN > wire.PSNMask},
+		{driver.QPTimeout, a.Timeout > 31},
+		{driver.QPRetryCnt, a.RetryCnt > 7},
+		{driver.QPRNRRetry, a.RNRRetry > 7},
+		{driver.QPMinRNRTimer, a.MinRNRTimer > 31},
+		{driver.QPMaxDestRdAtomic, int(a.MaxDestRdAtomic) > maxRdAtomic},
+		{driver.QPMaxQPRdAtomic, int(a.MaxRdAtomic) > maxRdAtomic},
+	} {
+		if mask&f.field != 0 && f.bad {
+			return syscall.EINVAL
+		}
+	}
+	if mask&driver.QPAV != 0 {
+		return q.e.checkAddress(&a.AH)
+	}
+	return nil
+}
+
+// checkAddress refuses what the device cannot reach.
+func (e *engine) checkAddress(a *driver.AHAttr) error {
+	to := a.DGID.Addr()
+	switch {
+	case a.Port != 1, a.SL > 15, a.FlowLabel > 0xfffff, !a.IsGlobal, a.DGID.IsZero(), to.IsMulticast(), to.IsUnspecified(),
+		to.Is4() != e.addr.Is4():
+		return syscall.EINVAL
+	case a.SGIDIndex != 0:
+		return syscall.ENODATA
+	}
+	return nil
+}
+
+func (q *qp) set(a *driver.QPAttr, mask driver.QPMask) {
+	set(&q.attr.Access, a.Access, mask&driver.QPAccessFlags)
+	set(&q.attr.PKeyIndex, a.PKeyIndex, mask&driver.QPPKeyIndex)
+	set(&q.attr.Port, a.Port, mask&driver.QPPort)
+	set(&q.attr.PathMTU, a.PathMTU, mask&driver.QPPathMTU)
+	set(&q.attr.Timeout, a.Timeout, mask&driver.QPTimeout)
+	set(&q.attr.RetryCnt, a.RetryCnt, mask&driver.QPRetryCnt)
+	set(&q.attr.RNRRetry, a.RNRRetry, mask&driver.QPRNRRetry)
+	set(&q.attr.MaxRdAtomic, a.MaxRdAtomic, mask&driver.QPMaxQPRdAtomic)
+	set(&q.attr.MaxDestRdAtomic, a.MaxDestRdAtomic, mask&driver.QPMaxDestRdAtomic)
+	set(&q.attr.MinRNRTimer, a.MinRNRTimer, mask&driver.QPMinRNRTimer)
+	set(&q.attr.DestQPN, a.DestQPN, mask&driver.QPDestQPN)
+	set(&q.req.psn, wire.PSN(a.SQPSN), mask&driver.QPSQPSN)
+	set(&q.resp.psn, wire.PSN(a.RQPSN), mask&driver.QPRQPSN)
+	if mask&driver.QPAV != 0 {
+		q.attr.AH = a.AH
+		q.setPeer(a.AH.DGID.Addr())
+	}
+}
+
+func set[T any](to *T, v T, given driver.QPMask) {
+	if given != 0 {
+		*to = v
+	}
+}

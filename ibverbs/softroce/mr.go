@@ -1,0 +1,120 @@
+package softroce
+
+import (
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/offheap"
+)
+
+// mr maps the addresses from iova on to the bytes of the span. Its key is local
+// and remote key at once; it is random, so that a peer cannot guess those of
+// others.
+type mr struct {
+	pd     *pd
+	span   driver.Span
+	iova   uint64
+	access driver.Access
+	key    uint32
+
+	users atomic.Int64 // copies in progress, plus closing
+	idle  chan struct{}
+}
+
+// closing is added to users by Close: no copy begins any more.
+const closing = 1 << 32
+
+const (
+	knownAccess = driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic | driver.MWBind |
+		driver.HugeTLB | driver.RelaxedOrdering
+	remoteChange = driver.RemoteWrite | driver.RemoteAtomic
+)
+
+func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
+	if a&driver.OnDemand != 0 {
+		return nil, lacks(driver.FeatureOnDemand)
+	}
+	n := uint64(s.Len())
+	inPage := uint64(os.Getpagesize() - 1)
+	switch {
+	case n == 0, n > maxMRSize, iova+n < iova,
+		s.Kind() == offheap.Ring,
+		(iova^s.Addr())&inPage != 0,
+		a&^knownAccess != 0,
+		a&remoteChange != 0 && a&driver.LocalWrite == 0:
+		return nil, syscall.EINVAL
+	case p.e.mrs.len() >= maxMR:
+		return nil, syscall.ENOMEM
+	}
+	if err := s.Retain(); err != nil {
+		return nil, err
+	}
+	m := &mr{pd: p, span: s, iova: iova, access: a, idle: make(chan struct{})}
+	key, err := p.e.mrs.add(m, p.e.random, ^uint32(0), func(k uint32) bool { m.key = k; return true })
+	if err != nil {
+		_ = s.Release()
+		return nil, err
+	}
+	m.key = key
+	p.users.Add(1)
+	return m, nil
+}
+
+func (m *mr) Keys() (lkey, rkey uint32) { return m.key, m.key }
+
+// Close waits for the copies in progress. They never wait for anything
+// themselves.
+func (m *mr) Close() error {
+	m.pd.e.mrs.remove(m.key)
+	if m.users.Add(closing) != closing {
+		<-m.idle
+	}
+	m.pd.users.Add(-1)
+	return m.span.Release()
+}
+
+// begin lets a copy use the memory until end. It fails once Close has begun.
+func (m *mr) begin() bool {
+	for {
+		n := m.users.Load()
+		if n >= closing {
+			return false
+		}
+		if m.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (m *mr) end() {
+	if m.users.Add(-1) == closing {
+		close(m.idle)
+	}
+}
+
+// covers says whether p may do with n bytes from addr on what need says.
+func (m *mr) covers(p *pd, addr, n uint64, need driver.Access) bool {
+	if m == nil || m.pd != p || m.access&need != need || addr < m.iova {
+		return false
+	}
+	off, size := addr-m.iova, uint64(m.span.Len())
+	return off <= size && n <= size-off
+}
+
+// bytes is n bytes from addr on, which covers has found to be inside.
+func (m *mr) bytes(addr, n uint64) []byte {
+	off := addr - m.iova
+	return m.span.Bytes()[off : off+n]
+}
+
+// memory is n bytes from addr on with the key, for a copy; nil if p may not do
+// that. The caller calls end on the registration.
+func (e *engine) memory(p *pd, key uint32, addr, n uint64, need driver.Access) (*mr, []byte) {
+	m := e.mrs.get(key)
+	if !m.covers(p, addr, n, need) || !m.begin() {
+		return nil, nil
+	}
+	return m, m.bytes(addr, n)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package softroce
+
+const raceDetector = false

@@ -1,0 +1,95 @@
+package softroce
+
+import (
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+)
+
+const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
+
+// PostSend sends at once what the window allows, in the caller's goroutine, which
+// spares the short messages of a ping-pong a switch.
+func (q *qp) PostSend(wrs []driver.SendWR) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for n < len(wrs) && err == nil {
+		if err = q.checkSend(&wrs[n]); err == nil {
+			q.queueSend(&wrs[n])
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+	case q.attr.State == driver.RTS:
+		q.transmit()
+	case q.attr.State == driver.Err:
+		q.flush()
+	}
+	return n, err
+}
+
+func (q *qp) checkSend(wr *driver.SendWR) error {
+	if q.attr.State < driver.RTS || q.attr.State == driver.SQE {
+		return driver.ErrBadState
+	}
+	switch wr.Op {
+	case driver.OpWrite, driver.OpWriteWithImm, driver.OpSend, driver.OpSendWithImm:
+	case driver.OpRead, driver.OpCmpSwap, driver.OpFetchAdd:
+		if wr.Inline != nil {
+			return syscall.EINVAL
+		}
+	default:
+		return driver.ErrBadOpcode
+	}
+	switch {
+	case len(wr.SGL) > q.cap.SendSGE:
+		return driver.ErrTooManySGE
+	case wr.Inline != nil && wr.SGL != nil || wr.Flags&^knownFlags != 0:
+		return syscall.EINVAL
+	case len(wr.Inline) > q.cap.Inline:
+		return driver.ErrInlineTooBig
+	case total(wr.SGL) > maxMessage:
+		return driver.ErrTooLong
+	case q.sq.full():
+		return driver.ErrQueueFull
+	}
+	return nil
+}
+
+// queueSend copies wr into the queue and gives it its packet numbers.
+func (q *qp) queueSend(wr *driver.SendWR) {
+	w := q.sq.slot()
+	data, sgl := append(w.data[:0], wr.Inline...), append(w.sgl[:0], wr.SGL...)
+	*w = request{
+		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote, compareAdd: wr.CompareAdd, swap: wr.Swap,
+		inline: wr.Inline != nil, data: data, sgl: sgl, length: uint32(len(data)) + uint32(total(wr.SGL)), packets: 1,
+	}
+	if isAtomic(wr.Op) {
+		if w.length != 8 {
+			w.failed = driver.LocLenErr
+		}
+	} else {
+		w.packets = packetsOf(w.length, q.mtu)
+	}
+	w.psn = q.req.psn
+	q.req.psn = w.psn.Add(w.packets)
+	q.sq.posted++
+}
+
+// packetsOf is how many packets carry n bytes: one at least.
+func packetsOf(n uint32, mtu int) uint32 { return max(1, (n+uint32(mtu)-1)/uint32(mtu)) }
+
+func isAtomic(op driver.Opcode) bool { return op == driver.OpCmpSwap || op == driver.OpFetchAdd }
+
+// wantsResponse says that a request ends by a response of its own, not by an ACK.
+func wantsResponse(op driver.Opcode) bool { return op == driver.OpRead || isAtomic(op) }
+
+// total is the bytes of a list.
+func total(sgl []driver.SGE) uint64 {
+	var n uint64
+	for i := range sgl {
+		n += uint64(sgl[i].Length)
+	}
+	return n
+}
