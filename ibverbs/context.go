@@ -31,8 +31,8 @@ type device struct {
 	// qpNumbers is held while a QP is made, and from a Close until the QP's
 	// completions are gone: the kernel gives numbers again at once.
 	qpNumbers  sync.Mutex
-	lost       atomic.Bool    // the device is gone
-	background sync.WaitGroup // what calls that do not wait have left to do
+	lost       atomic.Bool // the device is gone
+	background background
 }
 
 func newContext(dc driver.Context, info DeviceInfo, log *slog.Logger) *Context {
@@ -152,7 +152,7 @@ func (v *device) create(op string, rank int, kind string, parents []*node, build
 	}
 	n.commit(name, object, destroy)
 	if v.lost.Load() {
-		tellGone(object)
+		tellQPs(v.tellGone(object), driver.ErrDeviceGone)
 	}
 	return nil
 }
@@ -180,7 +180,6 @@ func (v *device) Subscribe() *Subscription { return v.events.subscribe() }
 // Calls that wait return ErrClosed. The second Close is nil.
 func (v *device) Close() error {
 	errAll := v.tree.closeAll()
-	v.background.Wait()
 	v.life.Lock()
 	defer v.life.Unlock()
 	if v.closed {
@@ -188,6 +187,7 @@ func (v *device) Close() error {
 	}
 	v.closed = true
 	v.events.stop()
+	v.background.close()
 	return wrap("close", v.info.Name, "", errors.Join(errAll, v.d.Close()))
 }
 
@@ -230,8 +230,8 @@ func (g *gidCache) forget() {
 }
 
 func (g *gidCache) end() {
-	g.forget()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stale = true
+	clear(g.tables)
 }

@@ -139,7 +139,7 @@ func (c *CQ) polled(err error) error {
 		return err
 	}
 	if errors.Is(err, driver.ErrCQOverrun) {
-		c.dev.background.Go(c.overrun) // it waits for QPs, a poll does not
+		c.dev.background.run(c.overrun()) // a poll does not wait for QPs
 	}
 	return wrap("poll", c.dev.info.Name, c.n.name, err)
 }
@@ -291,23 +291,23 @@ func (c *CQ) Err(wc *WC) error {
 }
 
 // overrun handles a queue that lost completions: it fails, and so do its QPs,
-// which would otherwise go on (the kernel's Soft-RoCE leaves them in RTS).
-func (c *CQ) overrun() {
+// which would otherwise go on (the kernel's Soft-RoCE leaves them in RTS). What
+// it returns moves these to Err.
+func (c *CQ) overrun() (rest func()) {
 	c.mu.Lock()
 	if c.full {
 		c.mu.Unlock()
-		return
+		return func() {}
 	}
 	c.full = true
 	qps := make([]*QP, 0, len(c.qps))
 	for _, q := range c.qps {
 		qps = append(qps, q)
+		q.brokeBy(driver.ErrCQOverrun)
 	}
 	c.mu.Unlock()
 	c.fail(driver.ErrCQOverrun)
-	for _, q := range qps {
-		q.fail(driver.ErrCQOverrun)
-	}
+	return func() { tellQPs(qps, driver.ErrCQOverrun) }
 }
 
 // fail makes the queue report err for good, and wakes who waits for it.

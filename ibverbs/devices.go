@@ -119,7 +119,7 @@ func Open(name string, opts ...Option) (*Context, error) {
 	return nil, &Error{Op: "open", Device: name, Err: join(ErrNoDevice, listErr, err), Hint: "there are " + strings.Join(names, ", ")}
 }
 
-const hintNoDevice = "load a driver for the adapter, or for tests the software device: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0; in a container pass /dev/infiniband in"
+const hintNoDevice = "load a driver for the adapter; without one import ibverbs/softroce, a device in user space, or load the kernel's: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0; in a container pass /dev/infiniband in"
 
 func join(err error, more ...error) error {
 	more = slices.DeleteFunc(more, func(e error) bool { return e == nil })

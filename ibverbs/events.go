@@ -3,6 +3,7 @@ package ibverbs
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -50,24 +51,27 @@ func (e *events) run(ctx context.Context, v *device) {
 				v.log.Warn("asynchronous events of an RDMA device end", "device", v.info.Name, "err", err)
 				v.gids.end()
 				if errors.Is(err, syscall.EIO) {
-					v.gone()
+					v.background.run(v.gone())
 				}
 			}
 			e.end(wrap("wait for asynchronous event", v.info.Name, "", err))
 			return
 		}
 		object := v.tree.find(ev.Cookie) // cookies count from 1
-		v.react(ev, object)
+		if rest := v.react(ev, object); rest != nil {
+			v.background.run(rest)
+		}
 		e.deliver(Event{Type: ev.Type, Port: ev.Port, Count: 1, Object: object})
 	}
 }
 
-// react does what the library itself must do about an event.
-func (v *device) react(ev driver.Event, object any) {
+// react does what the library itself must do about an event, and returns what of
+// that has to wait for calls in the kernel, nil for none.
+func (v *device) react(ev driver.Event, object any) (rest func()) {
 	switch ev.Type {
 	case driver.EventCQErr:
 		if cq, ok := object.(*CQ); ok {
-			cq.overrun()
+			return cq.overrun()
 		}
 	case driver.EventQPFatal, driver.EventQPReqErr, driver.EventQPAccessErr:
 		if qp, ok := object.(*QP); ok {
@@ -76,24 +80,39 @@ func (v *device) react(ev driver.Event, object any) {
 	case driver.EventGIDChange, driver.EventPortActive, driver.EventPortErr, driver.EventLIDChange, driver.EventClientReregister:
 		v.gids.forget()
 	case driver.EventDeviceFatal:
-		v.gone()
+		return v.gone()
 	}
+	return nil
 }
 
-// gone tells all queues that the device will complete nothing any more.
-func (v *device) gone() {
+// gone tells all queues that the device will complete nothing any more. What it
+// returns tells the QPs.
+func (v *device) gone() (rest func()) {
 	v.lost.Store(true) // before the list: what is being made looks for it afterwards
+	var qps []*QP
 	for _, n := range v.tree.list() {
-		tellGone(n.object)
+		qps = append(qps, v.tellGone(n.object)...)
 	}
+	return func() { tellQPs(qps, driver.ErrDeviceGone) }
 }
 
-func tellGone(object any) {
+// tellGone tells an object, and returns it if it is a QP, which must be told by
+// tellQPs too.
+func (*device) tellGone(object any) []*QP {
 	switch o := object.(type) {
 	case *QP:
-		o.fail(driver.ErrDeviceGone)
+		o.brokeBy(driver.ErrDeviceGone)
+		return []*QP{o}
 	case *CQ:
 		o.fail(driver.ErrDeviceGone)
+	}
+	return nil
+}
+
+// tellQPs waits for the control calls under way on each QP.
+func tellQPs(qps []*QP, err error) {
+	for _, q := range qps {
+		q.fail(err)
 	}
 }
 
@@ -180,7 +199,7 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		s.mu.Lock()
 		if len(s.queue) > 0 {
 			ev := s.queue[0]
-			s.queue = append(s.queue[:0], s.queue[1:]...)
+			s.queue = slices.Delete(s.queue, 0, 1)
 			if len(s.queue) > 0 || s.err != nil {
 				s.wake()
 			}

@@ -139,3 +139,47 @@ func TestEventsEnd(t *testing.T) {
 		t.Errorf("the log says %q", &log)
 	}
 }
+
+// Events come also while a QP sits in a Modify, and the loss of the device is
+// known to its queues at once.
+func TestEventDuringModify(t *testing.T) {
+	h := &hooked{}
+	fabric, dev := openHooked(t, h)
+	pd, cq := get(dev.AllocPD())(t), get(dev.CreateCQ(64))(t)
+	q := newQP(t, pd, cq, cq)
+	toInit(t, q)
+	sub := dev.Subscribe()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	slow := sync.OnceFunc(func() { close(inside); <-leave })
+	h.beforeModify = func(*driver.QPAttr) { slow() }
+	var busy sync.WaitGroup
+	busy.Go(func() { _ = q.Modify(&ibverbs.QPAttr{State: ibverbs.Init}, ibverbs.QPStateMask) })
+	<-inside
+	fabric.Device("mem0").Fatal()
+	if ev := get(sub.Next(deadline(t)))(t); ev.Type != ibverbs.EventDeviceFatal {
+		t.Errorf("event %+v", ev)
+	}
+	if _, err := q.PostRecv(ibverbs.RecvWR{ID: 1}); !errors.Is(err, ibverbs.ErrDeviceGone) {
+		t.Errorf("a receive posted to a lost device: %v", err)
+	}
+	close(leave)
+	busy.Wait()
+}
+
+// A poll that tells of an overrun is the last that looks as if nothing were.
+func TestOverrunIsToldAtOnce(t *testing.T) {
+	fabric, dev := openHooked(t, &hooked{})
+	pd, cq := get(dev.AllocPD())(t), get(dev.CreateCQ(64))(t)
+	q := newQP(t, pd, cq, cq)
+	toInit(t, q)
+	fabric.Device("mem0").FailNext(memdriver.OpPoll, driver.ErrCQOverrun)
+	var wcs [1]ibverbs.WC
+	for range 2 {
+		if _, err := cq.Poll(wcs[:]); !errors.Is(err, ibverbs.ErrCQOverrun) {
+			t.Errorf("poll says %v", err)
+		}
+	}
+	if _, err := q.PostRecv(ibverbs.RecvWR{ID: 1}); !errors.Is(err, ibverbs.ErrCQOverrun) {
+		t.Errorf("a receive posted to a QP of the queue: %v", err)
+	}
+}

@@ -273,17 +273,33 @@ func (q *QP) fail(err error) {
 		_ = q.d.Modify(&QPAttr{State: Err}, QPStateMask) // a QP that cannot be moved is reported by err all the same
 	}
 	q.broke()
-	for _, w := range [...]struct {
-		*queue
-		op string
-	}{{&q.send, "post send"}, {&q.recv, "post receive"}} {
-		e := wrap(w.op, q.dev.info.Name, q.n.name, err).(*Error)
-		e.Peer = q.Peer()
+	for i, w := range [...]*queue{&q.send, &q.recv} {
 		w.Lock()
-		if w.fault == nil {
-			w.fault = e
-		}
+		q.refuse(w, posts[i], err)
 		w.Unlock()
+	}
+}
+
+var posts = [...]string{"post send", "post receive"}
+
+// refuse makes a queue, whose lock is held, refuse with err from now on.
+func (q *QP) refuse(w *queue, op string, err error) {
+	if w.fault == nil {
+		e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
+		e.Peer = q.Peer()
+		w.fault = e
+	}
+}
+
+// brokeBy is as much of fail as can be done without waiting: a queue on which
+// somebody is posting is left to fail.
+func (q *QP) brokeBy(err error) {
+	q.broke()
+	for i, w := range [...]*queue{&q.send, &q.recv} {
+		if w.TryLock() {
+			q.refuse(w, posts[i], err)
+			w.Unlock()
+		}
 	}
 }
 

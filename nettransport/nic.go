@@ -140,7 +140,7 @@ func noNIC(found []*ibverbs.Device, names []string, hca string, why []string) er
 	e := &ibverbs.Error{Op: "find RDMA devices", Err: ErrNoNIC}
 	switch {
 	case len(found) == 0:
-		e.Hint = "load a driver for the adapter, or for tests the software device: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0; in a container pass /dev/infiniband in"
+		e.Hint = "load a driver for the adapter; without one import ibverbs/softroce, a device in user space, or load the kernel's: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0; in a container pass /dev/infiniband in"
 	case hca != "" && !strings.Contains(strings.Join(why, ";"), "port "):
 		e.Object = fmt.Sprintf("Config.HCA %q", hca)
 		e.Hint = "there are " + strings.Join(names, ", ")

@@ -16,6 +16,12 @@
 // acceptor takes the connector's), the port of the address handle is the local
 // one (NCCL's is the peer's), and a GID that was asked for must exist.
 //
+// NCCL's choices are those of a transport that only writes. For other uses ask
+// for more: [WithAccess] with ibverbs.RemoteRead or RemoteAtomic before a peer
+// may read or use atomics, [WithInline] before SendWR.Inline, [WithSGEs] for
+// requests of several pieces, [WithTimeout] for a peer that is given up sooner
+// than after half a minute.
+//
 // # GIDs
 //
 // On RoCE the local GID decides which packets leave. [ChooseGID] ranks the

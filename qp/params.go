@@ -119,9 +119,15 @@ func randomNumber() uint32 {
 // different paths through a network that spreads flows.
 func WithFlowLabel(label uint32) Option { return func(p *Params) { p.FlowLabel = label } }
 
-// WithUDPSourcePort sets the flow label that leads to port, 49152 to 65535.
+// WithUDPSourcePort sets the flow label that leads to port, 49152 to 65535; New
+// refuses others, to which no label leads.
 func WithUDPSourcePort(port uint16) Option {
-	return func(p *Params) { p.FlowLabel = FlowLabelFor(port) }
+	return func(p *Params) {
+		p.FlowLabel = FlowLabelFor(port)
+		if port < minSourcePort {
+			p.FlowLabel = maxFlowLabel + 1
+		}
+	}
 }
 
 // WithTrafficClass sets the traffic class (NCCL_IB_TC).
@@ -184,7 +190,7 @@ func (p *Params) check() string {
 		{p.SendDepth < 1 || p.RecvDepth < 0, "SendDepth is below 1 or RecvDepth below 0"},
 		{p.SGEs < 0 || p.Inline < 0, "SGEs or Inline is negative"},
 		{p.SendPSN > maxPSN, "SendPSN has more than 24 bits"},
-		{p.FlowLabel > maxFlowLabel, "FlowLabel has more than 20 bits"},
+		{p.FlowLabel > maxFlowLabel, "FlowLabel has more than 20 bits, or a UDP source port is below 49152"},
 		{p.ServiceLevel > 15, "ServiceLevel is above 15"},
 		{p.Timeout > 31, "Timeout is above 31"},
 		{p.Retry > 7, "Retry is above 7"},

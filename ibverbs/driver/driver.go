@@ -106,8 +106,9 @@ type QP interface {
 	Query() (QPAttr, error)
 	Multicast(g GID, lid uint16, attach bool) error
 	Close() error
-	// Purge takes the QP's completions out of its CQs. It comes after a Close,
-	// or a Modify to Reset, that succeeded, and neither blocks nor fails.
+	// Purge takes the QP's completions out of its CQs. It comes after a Modify
+	// to Reset that succeeded and after a Close that destroyed the QP, and
+	// neither blocks nor fails.
 	Purge()
 	baseQP()
 }
