@@ -178,7 +178,13 @@ func (v *device) Subscribe() *Subscription { return v.events.subscribe() }
 
 // Close closes everything that was made from the device and then the device.
 // Calls that wait return ErrClosed. The second Close is nil.
-func (v *device) Close() error {
+func (c *Context) Close() error {
+	err := c.close()
+	runtime.KeepAlive(c) // a deferred Close keeps a Context from being taken for dropped
+	return err
+}
+
+func (v *device) close() error {
 	errAll := v.tree.closeAll()
 	v.life.Lock()
 	defer v.life.Unlock()
