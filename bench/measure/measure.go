@@ -5,7 +5,7 @@
 // The loops poll. Looks that find nothing yield to other goroutines now and then (runtime.Gosched): a Go thread that spins keeps its
 // processor for up to 10 ms, and with two ends on two processors that made messages ten times slower. Where the processor itself
 // moves the packets, as for Soft-RoCE, spinning takes it away from them: there the loops can be told to nap in between, which
-// doubled the message rate on two processors. On hardware they must not, since the shortest nap is longer than what they measure.
+// shortened the latency of small messages on two processors. On hardware they must not, since the shortest nap is longer than what they measure.
 package measure
 
 import "errors"

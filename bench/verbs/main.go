@@ -18,9 +18,9 @@
 //
 // On emulated Soft-RoCE the kernel moves the packets on the same two processors on which both programs spin. When it leaves that to
 // its own thread (ksoftirqd) it competes with them: the 99th percentile is then milliseconds for either program, and says when that
-// happened rather than who is faster. Bandwidth is set by how often a queue pair waited for a retransmission (hw_counters'
-// completer_retry_err): some of each run with perftest's time-out of 67 ms, so a longer one is the default for both. Where other work
-// shares the machine, single pairs differ by half; more --pairs and a quiet machine narrow the interval.
+// happened rather than who is faster. Bandwidth went with the number of retransmissions (hw_counters' completer_retry_err) in most
+// pairs that were looked at, so a longer time-out than perftest's 67 ms is the default for both. Where other work shares the machine,
+// single pairs differ by half; more --pairs and a quiet machine narrow the interval.
 package main
 
 import (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/purerdma/purerdma/bench/advise"
@@ -30,6 +31,9 @@ type neighbours struct{ Ours, Theirs figures }
 // measureFunc runs one program once.
 type measureFunc func(context.Context, test) (figures, error)
 
+// tries is how often a run is made whose figures do not count.
+const tries = 5
+
 // inTurn runs both programs n times. Which one is first changes from pair to pair, so that a drift favours neither. It hands on what
 // was measured even if it ends early.
 func inTurn(ctx context.Context, t test, n int, ours, theirs measureFunc, each func(i int, p neighbours)) ([]neighbours, error) {
@@ -46,7 +50,12 @@ func inTurn(ctx context.Context, t test, n int, ours, theirs measureFunc, each f
 		}
 		for _, r := range runs {
 			var err error
-			if *r.into, err = r.f(ctx, t); err != nil {
+			for range tries {
+				if *r.into, err = r.f(ctx, t); !errors.Is(err, errClock) {
+					break
+				}
+			}
+			if err != nil {
 				return pairs, fmt.Errorf("pair %d of %d, %s: %w", i+1, n, r.name, err)
 			}
 		}

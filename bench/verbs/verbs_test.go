@@ -127,3 +127,25 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
+
+// A run for which perftest found no clock is made again; one that never finds it ends the comparison.
+func TestClock(t *testing.T) {
+	_, err := parse(latency, "#bytes #iterations t_min[usec] t_max t_typical[usec]\n 8  1000   inf   inf   inf   inf   -nan   inf   inf \n")
+	if !errors.Is(err, errClock) {
+		t.Fatalf("infinity is %v", err)
+	}
+	for failures, ok := range map[int]bool{0: true, tries - 1: true, tries: false} {
+		left := failures
+		fast := func(context.Context, test) (figures, error) { return figures{Typical: 1}, nil }
+		stumbling := func(context.Context, test) (figures, error) {
+			if left--; left >= 0 {
+				return figures{}, errClock
+			}
+			return figures{Typical: 1}, nil
+		}
+		_, err := inTurn(t.Context(), latency, 1, fast, stumbling, func(int, neighbours) {})
+		if (err == nil) != ok {
+			t.Errorf("after %d runs without a clock: %v", failures, err)
+		}
+	}
+}
