@@ -35,14 +35,6 @@ func operate(b []byte, swaps bool, compareAdd, swap uint64) (old uint64, ok bool
 	return fetchAdd(b, compareAdd), true
 }
 
-// putWord stores the result of an atomic operation as a number of this processor.
-func putWord(b []byte, v uint64) (ok bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer caught(&ok)
-	storeWord(b, v)
-	return true
-}
-
 // caught turns a fault into false and passes on all other panics.
 func caught(ok *bool) {
 	switch r := recover().(type) {

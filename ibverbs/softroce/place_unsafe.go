@@ -54,6 +54,3 @@ func compareSwap(b []byte, compare, swap uint64) (old uint64) {
 func fetchAdd(b []byte, n uint64) (old uint64) {
 	return atomic.AddUint64((*uint64)(unsafe.Pointer(&b[0])), n) - n
 }
-
-// storeWord stores v, whatever the alignment.
-func storeWord(b []byte, v uint64) { binary.NativeEndian.PutUint64(b[:8], v) }

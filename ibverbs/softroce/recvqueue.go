@@ -78,12 +78,6 @@ func (r *recvQueue) take(to *receive) (upTo uint64, ok bool) {
 	return r.done, true
 }
 
-func (r *recvQueue) empty() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.done == r.posted
-}
-
 func (r *recvQueue) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

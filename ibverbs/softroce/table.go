@@ -127,18 +127,3 @@ func (t *table[T]) len() int {
 	defer t.mu.Unlock()
 	return t.live
 }
-
-// all is what is in the table now.
-func (t *table[T]) all() []*T {
-	slots := t.slots.Load()
-	if slots == nil {
-		return nil
-	}
-	var list []*T
-	for i := range *slots {
-		if v := (*slots)[i].v.Load(); v != nil {
-			list = append(list, v)
-		}
-	}
-	return list
-}

@@ -271,12 +271,6 @@ func (u *UDP) sendError(d *Datagrams, err error) error {
 	return &driver.Error{Op: "send", Object: "address " + u.addr.Addr().String(), Peer: d.Addr.String(), Err: err, Hint: hint}
 }
 
-// sent counts what the system took.
-func (u *UDP) sent(d *Datagrams) {
-	u.stats.sentPackets.Add(uint64(d.Len()))
-	u.stats.sentBytes.Add(uint64(len(d.Data)))
-}
-
 // came counts what the system gave.
 func (u *UDP) came(d *Datagrams) {
 	u.stats.recvPackets.Add(uint64(d.Len()))
