@@ -175,10 +175,15 @@ func (c *Conn) Send(kind string, body any) error {
 	return nil
 }
 
-// cause prefers what the peer said or did over what this end's socket felt of it.
+// lastWord is how long a failed write waits for the reader to see why.
+const lastWord = time.Second
+
+// cause prefers what the peer said or did over what this end's socket felt of it, which may come a moment earlier.
 func (c *Conn) cause(err error) error {
-	if why := context.Cause(c.ctx); why != nil {
-		return why
+	select {
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	case <-time.After(lastWord):
 	}
 	return fmt.Errorf("control connection to %s: %w", c.peer, err)
 }
