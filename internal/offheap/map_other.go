@@ -9,14 +9,14 @@ import (
 
 var errNoMap = fmt.Errorf("mapping memory on this system: %w", errors.ErrUnsupported)
 
-// Map is not implemented here.
+// Map fails: memory is mapped on Unix systems only.
 func Map(int, Options) (Span, error) { return Span{}, errNoMap }
 
-// MapFile is not implemented here.
+// MapFile fails: memory is mapped on Unix systems only.
 func MapFile(int, int64, int) (Span, error) { return Span{}, errNoMap }
 
-// MapRing is not implemented here.
+// MapRing fails: memory is mapped on Unix systems only.
 func MapRing(int, int64, int) (Span, error) { return Span{}, errNoMap }
 
-// Populate is not implemented here.
+// Populate fails: memory is mapped on Unix systems only.
 func (s Span) Populate() error { return errNoMap }
