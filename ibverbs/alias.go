@@ -182,13 +182,13 @@ const (
 	UC = driver.UC
 	UD = driver.UD
 
-	Reset = driver.Reset
-	Init  = driver.Init
-	RTR   = driver.RTR
-	RTS   = driver.RTS
-	SQD   = driver.SQD
-	SQE   = driver.SQE
-	Err   = driver.Err
+	StateReset = driver.StateReset
+	StateInit  = driver.StateInit
+	StateRTR   = driver.StateRTR
+	StateRTS   = driver.StateRTS
+	StateSQD   = driver.StateSQD
+	StateSQE   = driver.StateSQE
+	StateErr   = driver.StateErr
 )
 
 // Fields of a QPAttr, enum ibv_qp_attr_mask.

@@ -138,7 +138,7 @@ func TestResetWhilePolling(t *testing.T) {
 				get(a.PostSend(e.write(id, 8)))(t)
 			}
 			for _, q := range []*ibverbs.QP{a, b} {
-				try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Reset}, ibverbs.QPStateMask))
+				try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateReset}, ibverbs.QPStateMask))
 			}
 		}
 		try(t, a.Close())

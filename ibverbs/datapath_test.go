@@ -95,11 +95,11 @@ func TestPostInEachState(t *testing.T) {
 		enter      func()
 		send, recv bool
 	}{
-		{ibverbs.Reset, func() {}, false, false},
-		{ibverbs.Init, func() { toInit(t, q) }, false, true},
-		{ibverbs.RTS, func() { toRTS(t, e.dev, q, peer.Num()) }, true, true},
-		{ibverbs.Err, func() { try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Err}, ibverbs.QPStateMask)) }, true, true},
-		{ibverbs.Reset, func() { try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Reset}, ibverbs.QPStateMask)) }, false, false},
+		{ibverbs.StateReset, func() {}, false, false},
+		{ibverbs.StateInit, func() { toInit(t, q) }, false, true},
+		{ibverbs.StateRTS, func() { toRTS(t, e.dev, q, peer.Num()) }, true, true},
+		{ibverbs.StateErr, func() { try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateErr}, ibverbs.QPStateMask)) }, true, true},
+		{ibverbs.StateReset, func() { try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateReset}, ibverbs.QPStateMask)) }, false, false},
 	} {
 		c.enter()
 		if got := q.State(); got != c.state {
@@ -138,7 +138,7 @@ func TestErrorsName(t *testing.T) {
 	if detail.Device != "mem0" || detail.Peer != a.Peer() || detail.Peer == "" || completion.ID != 7 || completion.QPN != a.Num() {
 		t.Errorf("error %+v, completion %+v", detail, completion)
 	}
-	if attr := get(a.Query())(t); attr.State != ibverbs.Err || a.State() != ibverbs.Err {
+	if attr := get(a.Query())(t); attr.State != ibverbs.StateErr || a.State() != ibverbs.StateErr {
 		t.Errorf("after a failed completion the device has the QP in %v and State says %v", attr.State, a.State())
 	}
 	try(t, a.Close())
@@ -222,7 +222,7 @@ func TestOverrun(t *testing.T) {
 			t.Errorf("PostRecv: %v", err)
 		}
 	}
-	if a.State() != ibverbs.Err {
+	if a.State() != ibverbs.StateErr {
 		t.Errorf("QP is in %v", a.State())
 	}
 	if _, err := e.pd.CreateQP(ibverbs.QPConfig{SendCQ: e.cqs[0], RecvCQ: small}); !errors.Is(err, ibverbs.ErrCQOverrun) {

@@ -96,17 +96,17 @@ func join(t testing.TB, dev *ibverbs.Context, a, b *ibverbs.QP) {
 
 func toInit(t testing.TB, q *ibverbs.QP) {
 	t.Helper()
-	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Init, Port: 1, Access: ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic},
+	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1, Access: ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic},
 		ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags))
 }
 
 func toRTS(t testing.TB, dev *ibverbs.Context, q *ibverbs.QP, peer uint32) {
 	t.Helper()
 	gid := get(dev.GIDs(1))(t)[0]
-	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.RTR, PathMTU: ibverbs.MTU1024, DestQPN: peer, MaxDestRdAtomic: 1, MinRNRTimer: 1,
+	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTR, PathMTU: ibverbs.MTU1024, DestQPN: peer, MaxDestRdAtomic: 1, MinRNRTimer: 1,
 		AH: ibverbs.AHAttr{DGID: gid.GID, SGIDIndex: gid.Index, Port: 1, IsGlobal: true}},
 		ibverbs.QPStateMask|ibverbs.QPAV|ibverbs.QPPathMTU|ibverbs.QPDestQPN|ibverbs.QPRQPSN|ibverbs.QPMaxDestRdAtomic|ibverbs.QPMinRNRTimer))
-	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
+	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
 		ibverbs.QPStateMask|ibverbs.QPTimeout|ibverbs.QPRetryCnt|ibverbs.QPRNRRetry|ibverbs.QPSQPSN|ibverbs.QPMaxQPRdAtomic))
 }
 

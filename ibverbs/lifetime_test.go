@@ -166,7 +166,7 @@ func afterClose(e *ends, ch *ibverbs.CompChannel, sub *ibverbs.Subscription) map
 		"PostSend":         func() error { _, err := e.qps[0].PostSend(e.write(1, 8)); return err },
 		"PostSend none":    func() error { _, err := e.qps[0].PostSend(); return err },
 		"PostRecv":         func() error { _, err := e.qps[0].PostRecv(ibverbs.RecvWR{}); return err },
-		"Modify":           func() error { return e.qps[0].Modify(&ibverbs.QPAttr{State: ibverbs.Err}, ibverbs.QPStateMask) },
+		"Modify":           func() error { return e.qps[0].Modify(&ibverbs.QPAttr{State: ibverbs.StateErr}, ibverbs.QPStateMask) },
 		"Modify to Reset":  func() error { return e.qps[0].Modify(&ibverbs.QPAttr{}, ibverbs.QPStateMask) },
 		"QP.Query":         func() error { _, err := e.qps[0].Query(); return err },
 		"Poll":             func() error { _, err := e.cqs[0].Poll(wcs[:]); return err },
@@ -250,7 +250,7 @@ func TestFailedCallsLeaveNothing(t *testing.T) {
 		{memdriver.OpRegMR, func() error { _, err := e.pd.RegMR(e.buf, 0); return err }},
 		{memdriver.OpQueryDevice, func() error { _, err := e.dev.Query(); return err }},
 		{memdriver.OpQueryPort, func() error { _, err := e.dev.Port(1); return err }},
-		{memdriver.OpModifyQP, func() error { return e.qps[0].Modify(&ibverbs.QPAttr{State: ibverbs.Err}, ibverbs.QPStateMask) }},
+		{memdriver.OpModifyQP, func() error { return e.qps[0].Modify(&ibverbs.QPAttr{State: ibverbs.StateErr}, ibverbs.QPStateMask) }},
 		{memdriver.OpQueryQP, func() error { _, err := e.qps[0].Query(); return err }},
 	} {
 		t.Run(string(c.op), func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestFailedCallsLeaveNothing(t *testing.T) {
 			}
 		})
 	}
-	if e.qps[0].State() != ibverbs.RTS {
+	if e.qps[0].State() != ibverbs.StateRTS {
 		t.Errorf("QP is in %v after a refused change", e.qps[0].State())
 	}
 	get(e.qps[0].PostSend(e.write(1, 8)))(t)

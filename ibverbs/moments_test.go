@@ -32,19 +32,19 @@ func TestFailureDuringModify(t *testing.T) {
 	a, b := newQP(t, pd, cq, cq), newQP(t, pd, cq, cq)
 	sub := dev.Subscribe()
 	h.afterModify = func(q driver.QP, attr *driver.QPAttr) {
-		if attr.State == driver.RTS && q.Num() == a.Num() {
+		if attr.State == driver.StateRTS && q.Num() == a.Num() {
 			fabric.Device("mem0").RaiseQP(q.Num(), driver.EventQPFatal)
 			get(sub.Next(deadline(t)))(t)
 		}
 	}
 	join(t, dev, a, b)
 	h.afterModify = nil
-	if a.State() != ibverbs.Err || b.State() != ibverbs.RTS {
+	if a.State() != ibverbs.StateErr || b.State() != ibverbs.StateRTS {
 		t.Errorf("the QP that had %v is in %v, the other in %v", driver.EventQPFatal, a.State(), b.State())
 	}
-	try(t, a.Modify(&ibverbs.QPAttr{State: ibverbs.Reset}, ibverbs.QPStateMask))
+	try(t, a.Modify(&ibverbs.QPAttr{State: ibverbs.StateReset}, ibverbs.QPStateMask))
 	toInit(t, a)
-	if a.State() != ibverbs.Init {
+	if a.State() != ibverbs.StateInit {
 		t.Errorf("after a Reset the QP is in %v", a.State())
 	}
 }
@@ -54,14 +54,14 @@ func TestStaleCompletion(t *testing.T) {
 	e := connect(t)
 	q := e.qps[0]
 	get(q.PostRecv(ibverbs.RecvWR{ID: 1}))(t)
-	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Err}, ibverbs.QPStateMask))
+	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateErr}, ibverbs.QPStateMask))
 	wc := one(t, e.cqs[0])
-	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.Reset}, ibverbs.QPStateMask))
+	try(t, q.Modify(&ibverbs.QPAttr{State: ibverbs.StateReset}, ibverbs.QPStateMask))
 	toInit(t, q)
 	if err := e.cqs[0].Err(&wc); !errors.Is(err, ibverbs.WRFlushErr) {
 		t.Errorf("the flushed receive says %v", err)
 	}
-	if q.State() != ibverbs.Init {
+	if q.State() != ibverbs.StateInit {
 		t.Errorf("the QP is in INIT and State says %v", q.State())
 	}
 	if n, err := q.PostSend(e.write(1, 8)); n != 0 || !errors.Is(err, ibverbs.ErrBadState) {
@@ -87,7 +87,7 @@ func TestPollDoesNotWait(t *testing.T) {
 				busy.Go(func() { _ = q.Close() })
 			} else {
 				h.beforeModify = func(*driver.QPAttr) { slow() }
-				busy.Go(func() { _ = q.Modify(&ibverbs.QPAttr{State: ibverbs.Init}, ibverbs.QPStateMask) })
+				busy.Go(func() { _ = q.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit}, ibverbs.QPStateMask) })
 				<-inside
 				fabric.Device("mem0").FailNext(memdriver.OpPoll, driver.ErrCQOverrun)
 			}
@@ -153,7 +153,7 @@ func TestEventDuringModify(t *testing.T) {
 	slow := sync.OnceFunc(func() { close(inside); <-leave })
 	h.beforeModify = func(*driver.QPAttr) { slow() }
 	var busy sync.WaitGroup
-	busy.Go(func() { _ = q.Modify(&ibverbs.QPAttr{State: ibverbs.Init}, ibverbs.QPStateMask) })
+	busy.Go(func() { _ = q.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit}, ibverbs.QPStateMask) })
 	<-inside
 	fabric.Device("mem0").Fatal()
 	if ev := get(sub.Next(deadline(t)))(t); ev.Type != ibverbs.EventDeviceFatal {

@@ -131,7 +131,7 @@ func (s *pingpong) open(t *testing.T) {
 	s.qp, err = pd.CreateQP(ibverbs.QPConfig{SendCQ: s.cq, RecvCQ: s.cq,
 		Cap: ibverbs.QPCap{SendWR: 1, RecvWR: s.depth, SendSGE: 1, RecvSGE: 1}})
 	must(t, err)
-	must(t, s.qp.Modify(&ibverbs.QPAttr{State: ibverbs.Init, Port: s.ours.Port},
+	must(t, s.qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: s.ours.Port},
 		ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags))
 	s.psn = uint32(hwtest.Rand(t).IntN(1 << 24))
 	must(t, s.post(s.depth))
@@ -193,13 +193,13 @@ func (s *pingpong) connect(peer string) error {
 	if _, err := hex.Decode(a.AH.DGID[:], []byte(gid)); err != nil {
 		return fmt.Errorf("GID in %q: %w", peer, err)
 	}
-	a.State, a.PathMTU, a.DestQPN, a.RQPSN, a.MaxDestRdAtomic, a.MinRNRTimer = ibverbs.RTR, ibverbs.MTU1024, qpn, psn, 1, 12
+	a.State, a.PathMTU, a.DestQPN, a.RQPSN, a.MaxDestRdAtomic, a.MinRNRTimer = ibverbs.StateRTR, ibverbs.MTU1024, qpn, psn, 1, 12
 	a.AH.IsGlobal, a.AH.SGIDIndex, a.AH.Port, a.AH.HopLimit = true, s.ours.GID.Index, s.ours.Port, 1
 	if err := s.qp.Modify(&a, ibverbs.QPStateMask|ibverbs.QPAV|ibverbs.QPPathMTU|ibverbs.QPDestQPN|ibverbs.QPRQPSN|
 		ibverbs.QPMaxDestRdAtomic|ibverbs.QPMinRNRTimer); err != nil {
 		return err
 	}
-	return s.qp.Modify(&ibverbs.QPAttr{State: ibverbs.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: s.psn, MaxRdAtomic: 1},
+	return s.qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: s.psn, MaxRdAtomic: 1},
 		ibverbs.QPStateMask|ibverbs.QPTimeout|ibverbs.QPRetryCnt|ibverbs.QPRNRRetry|ibverbs.QPSQPSN|ibverbs.QPMaxQPRdAtomic)
 }
 

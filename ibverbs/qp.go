@@ -105,7 +105,7 @@ func (q *QP) enter() {
 // requests are accepted and flushed.
 func (q *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	q.send.Lock()
-	if q.send.fault != nil || q.state.Load() < uint32(RTS) {
+	if q.send.fault != nil || q.state.Load() < uint32(StateRTS) {
 		err = q.refused("post send", &q.send, driver.ErrBadState)
 	} else if n, err = q.d.PostSend(hide(wrs)); err != nil {
 		err = q.refused("post send", &q.send, err)
@@ -117,7 +117,7 @@ func (q *QP) PostSend(wrs ...SendWR) (n int, err error) {
 // PostRecv is the same for the receive queue, from Init on.
 func (q *QP) PostRecv(wrs ...RecvWR) (n int, err error) {
 	q.recv.Lock()
-	if q.recv.fault != nil || q.state.Load() < uint32(Init) {
+	if q.recv.fault != nil || q.state.Load() < uint32(StateInit) {
 		err = q.refused("post receive", &q.recv, driver.ErrBadState)
 	} else if n, err = q.d.PostRecv(hide(wrs)); err != nil {
 		err = q.refused("post receive", &q.recv, err)
@@ -190,7 +190,7 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 	if q.closed {
 		return wrap(op, q.dev.info.Name, q.n.name, driver.ErrClosed)
 	}
-	reset := mask&QPStateMask != 0 && a.State == Reset
+	reset := mask&QPStateMask != 0 && a.State == StateReset
 	if reset {
 		q.send.Lock()
 		defer q.send.Unlock()
@@ -220,19 +220,19 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 // entered notes the state that the QP is in now. That it has failed meanwhile is
 // not forgotten but by a Reset.
 func (q *QP) entered(s QPState) {
-	if s == Reset {
+	if s == StateReset {
 		q.fatal.Store(false)
 	}
 	q.state.Store(uint32(s))
 	if q.fatal.Load() {
-		q.state.Store(uint32(Err))
+		q.state.Store(uint32(StateErr))
 	}
 }
 
 // broke notes that the QP has left for Err without a Modify.
 func (q *QP) broke() {
 	q.fatal.Store(true)
-	q.state.Store(uint32(Err))
+	q.state.Store(uint32(StateErr))
 }
 
 func peerName(a *QPAttr) string {
@@ -270,7 +270,7 @@ func (q *QP) fail(err error) {
 		return
 	}
 	if !errors.Is(err, driver.ErrDeviceGone) {
-		_ = q.d.Modify(&QPAttr{State: Err}, QPStateMask) // a QP that cannot be moved is reported by err all the same
+		_ = q.d.Modify(&QPAttr{State: StateErr}, QPStateMask) // a QP that cannot be moved is reported by err all the same
 	}
 	q.broke()
 	for i, w := range [...]*queue{&q.send, &q.recv} {

@@ -32,7 +32,7 @@ func (c *Comm) fail(err error) error {
 	}
 	for i := range c.lanes {
 		// One that cannot be moved is of no use either way.
-		_ = c.lanes[i].qp.Modify(&ibverbs.QPAttr{State: ibverbs.Err}, ibverbs.QPStateMask)
+		_ = c.lanes[i].qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateErr}, ibverbs.QPStateMask)
 	}
 	return c.err
 }

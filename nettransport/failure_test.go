@@ -118,7 +118,7 @@ func TestFailedCompletion(t *testing.T) {
 			}
 			sticky(t, b, c, err)
 			for _, q := range c.lanes {
-				if q.qp.State() != ibverbs.Err {
+				if q.qp.State() != ibverbs.StateErr {
 					t.Errorf("QP %#x is in %v", q.qp.Num(), q.qp.State())
 				}
 			}

@@ -23,7 +23,7 @@ func (q *QP) Connect(peer Info) error { return q.ConnectContext(context.Backgrou
 // to RTR that failed leaves it in INIT, from where it may be tried again.
 func (q *QP) ConnectContext(ctx context.Context, peer Info) error {
 	const op = "connect QP"
-	if s := q.State(); s != ibverbs.Init {
+	if s := q.State(); s != ibverbs.StateInit {
 		return q.fail(op, fmt.Errorf("QP is in %v: %w", s, ibverbs.ErrBadState), "")
 	}
 	if err := q.checkPeer(&peer); err != nil {
@@ -36,7 +36,7 @@ func (q *QP) ConnectContext(ctx context.Context, peer Info) error {
 		return q.explain(err, &peer)
 	}
 	p := &q.Params
-	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.RTS, SQPSN: p.SendPSN, Timeout: p.Timeout, RetryCnt: p.Retry,
+	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, SQPSN: p.SendPSN, Timeout: p.Timeout, RetryCnt: p.Retry,
 		RNRRetry: p.RNRRetry, MaxRdAtomic: p.MaxRdAtomic},
 		ibverbs.QPStateMask|ibverbs.QPSQPSN|ibverbs.QPTimeout|ibverbs.QPRetryCnt|ibverbs.QPRNRRetry|ibverbs.QPMaxQPRdAtomic); err != nil {
 		return q.explain(err, &peer)
@@ -88,7 +88,7 @@ const rtrMask = ibverbs.QPStateMask | ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs
 	ibverbs.QPMaxDestRdAtomic | ibverbs.QPMinRNRTimer
 
 func (q *QP) rtr(peer *Info) ibverbs.QPAttr {
-	return ibverbs.QPAttr{State: ibverbs.RTR, PathMTU: min(peer.MTU, q.mtu()), DestQPN: peer.QPN, RQPSN: peer.PSN,
+	return ibverbs.QPAttr{State: ibverbs.StateRTR, PathMTU: min(peer.MTU, q.mtu()), DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: q.Params.MaxDestRdAtomic, MinRNRTimer: q.Params.MinRNR, AH: q.addressOf(peer)}
 }
 

@@ -50,7 +50,7 @@ func TestConnectRefuses(t *testing.T) {
 			if !errors.Is(err, syscall.EINVAL) || !errors.As(err, &verbs) || verbs.Peer == "" || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%v", err)
 			}
-			if s := query(t, a).State; s != ibverbs.Init {
+			if s := query(t, a).State; s != ibverbs.StateInit {
 				t.Errorf("the QP is in %v", s)
 			}
 			if err := a.Connect(b.Info()); err != nil {
@@ -111,7 +111,7 @@ func TestRTRRetries(t *testing.T) {
 				if !errors.Is(err, syscall.ETIMEDOUT) || !errors.As(err, &verbs) || !strings.Contains(verbs.Hint, "ARP") || verbs.Peer == "" {
 					t.Error(err)
 				}
-				if s := a.State(); s != ibverbs.Init {
+				if s := a.State(); s != ibverbs.StateInit {
 					t.Errorf("the QP is in %v", s)
 				}
 			})

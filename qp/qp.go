@@ -84,7 +84,7 @@ func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
 		SendWR: p.SendDepth, RecvWR: p.RecvDepth, SendSGE: p.SGEs, RecvSGE: p.SGEs, Inline: p.Inline}}); err != nil {
 		return nil, err
 	}
-	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.Init, PKeyIndex: uint16(p.PKeyIndex), Port: p.Port, Access: p.Access},
+	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, PKeyIndex: uint16(p.PKeyIndex), Port: p.Port, Access: p.Access},
 		ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags); err != nil {
 		_ = q.Close() // the first error is the one to tell
 		return nil, err

@@ -60,7 +60,7 @@ func TestHWConnect(t *testing.T) {
 		t.Logf("%v", q.Path())
 
 		got := must(q.Query())
-		if got.State != ibverbs.RTS || got.PathMTU != min(near.MTU, far.MTU) || got.DestQPN != p.Num() || got.RQPSN != p.Info().PSN ||
+		if got.State != ibverbs.StateRTS || got.PathMTU != min(near.MTU, far.MTU) || got.DestQPN != p.Num() || got.RQPSN != p.Info().PSN ||
 			got.SQPSN != q.Info().PSN || got.Timeout != 20 || got.RetryCnt != 7 || got.RNRRetry != 7 || got.MinRNRTimer != 12 ||
 			got.AH.DGID != far.GID.GID || got.AH.SGIDIndex != near.GID.Index || got.AH.FlowLabel != label || got.AH.TrafficClass != class ||
 			got.AH.Port != near.Port {
@@ -115,7 +115,7 @@ func TestHWNoAnswer(t *testing.T) {
 	if !errors.Is(err, unix.ETIMEDOUT) && !errors.Is(err, unix.EHOSTUNREACH) || !strings.Contains(err.Error(), "10.9.0.77") {
 		t.Error(err)
 	}
-	if s := must(q.Query()).State; s != ibverbs.Init {
+	if s := must(q.Query()).State; s != ibverbs.StateInit {
 		t.Errorf("the QP is in %v", s)
 	}
 	check(q.Connect(q.Info()))

@@ -19,7 +19,7 @@ func TestNCCLAttributes(t *testing.T) {
 		t.Errorf("sizes %+v", c)
 	}
 	got := query(t, a)
-	if got.State != ibverbs.Init || got.Port != 1 || got.PKeyIndex != 0 || got.Access != ibverbs.RemoteWrite {
+	if got.State != ibverbs.StateInit || got.Port != 1 || got.PKeyIndex != 0 || got.Access != ibverbs.RemoteWrite {
 		t.Errorf("in INIT: %+v", got)
 	}
 	if err := errors.Join(a.Connect(b.Info()), b.Connect(a.Info())); err != nil {
@@ -28,7 +28,7 @@ func TestNCCLAttributes(t *testing.T) {
 	got = query(t, a)
 	got.CurState, got.Cap = 0, ibverbs.QPCap{}
 	want := ibverbs.QPAttr{
-		State: ibverbs.RTS, PathMTU: ibverbs.MTU1024, DestQPN: b.Num(), RQPSN: 0, SQPSN: 0,
+		State: ibverbs.StateRTS, PathMTU: ibverbs.MTU1024, DestQPN: b.Num(), RQPSN: 0, SQPSN: 0,
 		Access: ibverbs.RemoteWrite, Port: 1,
 		MaxDestRdAtomic: 1, MaxRdAtomic: 1, MinRNRTimer: 12, Timeout: 20, RetryCnt: 7, RNRRetry: 7,
 		AH: ibverbs.AHAttr{IsGlobal: true, DGID: b.Info().GID, SGIDIndex: 1, HopLimit: 255, Port: 1},
@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 	got := query(t, a)
 	got.CurState, got.Cap = 0, ibverbs.QPCap{}
 	want := ibverbs.QPAttr{
-		State: ibverbs.RTS, PathMTU: ibverbs.MTU2048, DestQPN: b.Num(), RQPSN: 77, SQPSN: 0xabcdef,
+		State: ibverbs.StateRTS, PathMTU: ibverbs.MTU2048, DestQPN: b.Num(), RQPSN: 77, SQPSN: 0xabcdef,
 		Access: ibverbs.RemoteRead | ibverbs.LocalWrite | ibverbs.RemoteWrite, Port: 2,
 		MaxDestRdAtomic: 8, MaxRdAtomic: 4, MinRNRTimer: 1, Timeout: 14, RetryCnt: 5, RNRRetry: 6,
 		AH: ibverbs.AHAttr{IsGlobal: true, DGID: b.Info().GID, SGIDIndex: 0, HopLimit: 9, Port: 2, FlowLabel: 0x12345, TrafficClass: 106, SL: 3},

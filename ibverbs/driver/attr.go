@@ -249,13 +249,13 @@ type QPState uint8
 
 // States of a queue pair. Receives may be posted from Init on, sends from RTS.
 const (
-	Reset QPState = 0
-	Init  QPState = 1
-	RTR   QPState = 2
-	RTS   QPState = 3
-	SQD   QPState = 4
-	SQE   QPState = 5
-	Err   QPState = 6
+	StateReset QPState = 0
+	StateInit  QPState = 1
+	StateRTR   QPState = 2
+	StateRTS   QPState = 3
+	StateSQD   QPState = 4
+	StateSQE   QPState = 5
+	StateErr   QPState = 6
 )
 
 // String is the verbs' word.

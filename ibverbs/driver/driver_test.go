@@ -86,7 +86,7 @@ func TestNames(t *testing.T) {
 		{driver.EventQPLastWQEReached.Concerns(), "QP"},
 		{driver.EventPortErr.Concerns(), "port"},
 		{driver.EventDeviceFatal.Concerns(), "device"},
-		{driver.SQE.String(), "SQE"},
+		{driver.StateSQE.String(), "SQE"},
 		{driver.QPState(9).String(), "QPState(9)"},
 		{driver.MTU4096.String(), "4096"},
 		{driver.MTU(6).String(), "MTU(6)"},

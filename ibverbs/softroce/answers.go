@@ -11,7 +11,7 @@ import (
 func (q *qp) answer(p *packet) {
 	r := &q.req
 	s := q.attr.State
-	if s != driver.RTS && s != driver.SQD || p.psn.Sub(r.una) < 0 || p.psn.Sub(r.sent) >= 0 {
+	if s != driver.StateRTS && s != driver.StateSQD || p.psn.Sub(r.una) < 0 || p.psn.Sub(r.sent) >= 0 {
 		q.e.counters.staleAnswers.Add(1)
 		return
 	}
@@ -80,7 +80,7 @@ func (q *qp) advance(w *request, to uint32) bool {
 		}
 		r.unaPacket = 0
 		q.completeSend(driver.Success, n)
-		if q.attr.State == driver.Err {
+		if q.attr.State == driver.StateErr {
 			return false
 		}
 	}
@@ -111,7 +111,7 @@ func (q *qp) receiverNotReady(psn wire.PSN, code uint8) {
 		q.missing()
 		return
 	}
-	if q.attr.State == driver.Err {
+	if q.attr.State == driver.StateErr {
 		return
 	}
 	q.e.counters.rnrNAKs.Add(1)
@@ -135,7 +135,7 @@ func (q *qp) refused(psn wire.PSN, s wire.Syndrome) {
 			return
 		}
 		q.ackedUpTo(psn)
-		if q.attr.State != driver.Err {
+		if q.attr.State != driver.StateErr {
 			q.missing()
 		}
 		return
@@ -148,7 +148,7 @@ func (q *qp) refused(psn wire.PSN, s wire.Syndrome) {
 		status = driver.RemAccessErr
 	}
 	q.ackedUpTo(psn)
-	if q.attr.State != driver.Err {
+	if q.attr.State != driver.StateErr {
 		q.failSend(status)
 	}
 }
@@ -160,7 +160,7 @@ func (q *qp) oldest(p *packet) *request {
 		q.missing()
 		return nil
 	}
-	if q.attr.State == driver.Err {
+	if q.attr.State == driver.StateErr {
 		return nil
 	}
 	return q.sq.at(q.sq.done)

@@ -16,7 +16,7 @@ func (r *rig) failsWith(s driver.Status) {
 	r.t.Helper()
 	r.a.one(1, s)
 	r.a.one(2, driver.WRFlushErr)
-	if r.a.state() != driver.Err || r.b.state() != driver.Err {
+	if r.a.state() != driver.StateErr || r.b.state() != driver.StateErr {
 		r.t.Errorf("states %v and %v", r.a.state(), r.b.state())
 	}
 }
@@ -59,7 +59,7 @@ func TestR17ReceiverNotReady(t *testing.T) {
 			n := len(r.sent(wire.Send))
 			r.inject(r.b, r.a, wire.RCAck, 0, 0, nil, func(p wire.Packet) { p.AETH().Put(wire.SynSequence, 0) })
 			r.inject(r.b, r.a, wire.RCAck, 0, 0, nil, func(p wire.Packet) { p.AETH().Put(wire.RNRNak(12), 0) })
-			if got := len(r.sent(wire.Send)); got != n || r.a.state() != driver.RTS {
+			if got := len(r.sent(wire.Send)); got != n || r.a.state() != driver.StateRTS {
 				t.Errorf("%d packets sent during the wait, state %v", got-n, r.a.state())
 			}
 			r.b.recv(driver.RecvWR{ID: 2, SGL: []driver.SGE{r.b.sge(0, 8)}})
@@ -158,7 +158,7 @@ func TestR21OpcodeOutOfSequence(t *testing.T) {
 				if got := r.naks(wire.SynInvalid); len(got) != 1 || got[0].psn != psn {
 					t.Errorf("NAKs %+v, want one of packet %d", got, psn)
 				}
-				if r.b.state() != driver.Err {
+				if r.b.state() != driver.StateErr {
 					t.Errorf("state %v", r.b.state())
 				}
 				r.b.wantEvent(driver.EventQPReqErr)
@@ -338,7 +338,7 @@ func TestR29FlushInOrder(t *testing.T) {
 		for id := range uint64(64) {
 			r.a.recv(driver.RecvWR{ID: 100 + id})
 		}
-		r.must(r.a.q.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+		r.must(r.a.q.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
 		for i, wc := range r.a.take(128) {
 			want := uint64(i)
 			if i >= 64 {
@@ -353,8 +353,8 @@ func TestR29FlushInOrder(t *testing.T) {
 
 func TestR31PostInWrongState(t *testing.T) {
 	inBubble(t, rigConfig{apart: true}, func(r *rig) {
-		for _, s := range []driver.QPState{driver.Init, driver.RTR} {
-			if s == driver.RTR {
+		for _, s := range []driver.QPState{driver.StateInit, driver.StateRTR} {
+			if s == driver.StateRTR {
 				r.must(toRTR(r.a, r.a.q, r.b, r.b.q.num))
 			}
 			if n, err := r.a.q.PostSend([]driver.SendWR{r.a.write(1, 0, 8)}); n != 0 || err != driver.ErrBadState {
@@ -373,7 +373,7 @@ func TestR32CQOverflow(t *testing.T) {
 		}
 		r.settle()
 		r.a.wantEvent(driver.EventCQErr)
-		if r.a.state() != driver.Err {
+		if r.a.state() != driver.StateErr {
 			t.Errorf("state %v", r.a.state())
 		}
 		wcs := make([]driver.WC, 8)

@@ -312,7 +312,7 @@ func TestR48DeregisterDuringARead(t *testing.T) {
 
 func TestR49PeerThatIsGone(t *testing.T) {
 	inBubble(t, rigConfig{retryCnt: 2}, func(r *rig) {
-		r.must(r.b.q.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+		r.must(r.b.q.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask))
 		start := time.Now()
 		r.a.post(r.a.write(1, 0, 8))
 		r.a.one(1, driver.RetryExcErr)

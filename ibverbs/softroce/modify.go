@@ -19,20 +19,20 @@ const (
 )
 
 var transitionsRC = map[[2]driver.QPState]transition{
-	{driver.Reset, driver.Init}: {must: initAttrs},
-	{driver.Init, driver.Init}:  {may: initAttrs},
-	{driver.Init, driver.RTR}: {
+	{driver.StateReset, driver.StateInit}: {must: initAttrs},
+	{driver.StateInit, driver.StateInit}:  {may: initAttrs},
+	{driver.StateInit, driver.StateRTR}: {
 		must: driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer,
 		may:  driver.QPAccessFlags | driver.QPPKeyIndex,
 	},
-	{driver.RTR, driver.RTS}: {
+	{driver.StateRTR, driver.StateRTS}: {
 		must: driver.QPSQPSN | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic,
 		may:  mayAtRTS,
 	},
-	{driver.RTS, driver.RTS}: {may: mayAtRTS},
-	{driver.RTS, driver.SQD}: {may: driver.QPEnSQDAsyncNotify},
-	{driver.SQD, driver.RTS}: {may: mayAtRTS},
-	{driver.SQD, driver.SQD}: {may: mayAtSQD},
+	{driver.StateRTS, driver.StateRTS}: {may: mayAtRTS},
+	{driver.StateRTS, driver.StateSQD}: {may: driver.QPEnSQDAsyncNotify},
+	{driver.StateSQD, driver.StateRTS}: {may: mayAtRTS},
+	{driver.StateSQD, driver.StateSQD}: {may: mayAtSQD},
 }
 
 func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
@@ -48,20 +48,20 @@ func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	from := q.attr.State
 	q.setState(a.State)
 	switch a.State {
-	case driver.Reset:
+	case driver.StateReset:
 		q.clear()
-	case driver.RTR:
+	case driver.StateRTR:
 		q.mtu = q.attr.PathMTU.Bytes()
 		q.startResponder()
-	case driver.RTS:
-		if from == driver.RTR {
+	case driver.StateRTS:
+		if from == driver.StateRTR {
 			q.startRequester()
 		}
 		q.transmit()
-	case driver.SQD:
+	case driver.StateSQD:
 		q.attr.EnSQDNotify = mask&driver.QPEnSQDAsyncNotify != 0 && a.EnSQDNotify
 		q.drained()
-	case driver.Err:
+	case driver.StateErr:
 		q.flush()
 	}
 	return nil
@@ -69,12 +69,12 @@ func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 
 func (q *qp) setState(s driver.QPState) {
 	q.attr.State = s
-	q.inError.Store(s == driver.Err)
+	q.inError.Store(s == driver.StateErr)
 }
 
 // drained raises the event that a send queue that was to be drained is.
 func (q *qp) drained() {
-	if q.attr.State == driver.SQD && q.attr.EnSQDNotify && q.req.una == q.req.sent {
+	if q.attr.State == driver.StateSQD && q.attr.EnSQDNotify && q.req.una == q.req.sent {
 		q.attr.EnSQDNotify = false
 		q.raise(driver.EventSQDrained)
 	}
@@ -90,7 +90,7 @@ func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
 		return syscall.EINVAL
 	}
 	t, ok := transitionsRC[[2]driver.QPState{from, to}]
-	if to == driver.Reset || to == driver.Err {
+	if to == driver.StateReset || to == driver.StateErr {
 		t, ok = transition{}, true
 	}
 	given := mask &^ driver.QPStateMask

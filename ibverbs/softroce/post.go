@@ -21,16 +21,16 @@ func (q *qp) PostSend(wrs []driver.SendWR) (n int, err error) {
 	}
 	switch {
 	case n == 0:
-	case q.attr.State == driver.RTS:
+	case q.attr.State == driver.StateRTS:
 		q.transmit()
-	case q.attr.State == driver.Err:
+	case q.attr.State == driver.StateErr:
 		q.flush()
 	}
 	return n, err
 }
 
 func (q *qp) checkSend(wr *driver.SendWR) error {
-	if q.attr.State < driver.RTS || q.attr.State == driver.SQE {
+	if q.attr.State < driver.StateRTS || q.attr.State == driver.StateSQE {
 		return driver.ErrBadState
 	}
 	switch wr.Op {

@@ -93,7 +93,7 @@ func (q *qp) Query() (driver.QPAttr, error) {
 	a := q.attr
 	a.CurState, a.Cap = a.State, q.cap
 	a.RQPSN, a.SQPSN = uint32(q.resp.psn), uint32(q.req.psn)
-	a.SQDraining = a.State == driver.SQD && q.req.una != q.req.sent
+	a.SQDraining = a.State == driver.StateSQD && q.req.una != q.req.sent
 	return a, nil
 }
 
@@ -133,10 +133,10 @@ func (q *qp) clear() {
 
 // fail puts the queue pair into the error state, as the device does by itself.
 func (q *qp) fail() {
-	if q.attr.State == driver.Err || q.attr.State == driver.Reset {
+	if q.attr.State == driver.StateErr || q.attr.State == driver.StateReset {
 		return
 	}
-	q.setState(driver.Err)
+	q.setState(driver.StateErr)
 	q.flush()
 }
 

@@ -92,7 +92,7 @@ func (q *qp) cost(w *request, from, to uint32) int {
 
 // transmit sends what the window, the peer's limits and the state allow.
 func (q *qp) transmit() {
-	if s := q.attr.State; s != driver.RTS && s != driver.SQD || q.req.notReady {
+	if s := q.attr.State; s != driver.StateRTS && s != driver.StateSQD || q.req.notReady {
 		return
 	}
 	var b burst
@@ -129,7 +129,7 @@ func (q *qp) mayStart(w *request) bool {
 	switch {
 	case w.failed != driver.Success:
 		return false
-	case q.attr.State == driver.SQD && w.psn.Sub(q.req.sent) >= 0:
+	case q.attr.State == driver.StateSQD && w.psn.Sub(q.req.sent) >= 0:
 		return false
 	case w.flags&driver.Fence != 0 && q.req.reads > 0:
 		return false
@@ -227,7 +227,7 @@ func (q *qp) retry() {
 
 // failSend ends the oldest request with s and the queue pair with it.
 func (q *qp) failSend(s driver.Status) {
-	q.setState(driver.Err)
+	q.setState(driver.StateErr)
 	if q.sq.done < q.sq.posted {
 		q.completeSend(s, 0)
 	}

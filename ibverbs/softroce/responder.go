@@ -74,13 +74,13 @@ func (q *qp) takeReceive() bool {
 // request is a packet for the responder.
 func (q *qp) request(p *packet) {
 	r := &q.resp
-	if s := q.attr.State; s != driver.RTR && s != driver.RTS && s != driver.SQD {
+	if s := q.attr.State; s != driver.StateRTR && s != driver.StateRTS && s != driver.StateSQD {
 		q.e.counters.wrongState.Add(1)
 		return
 	}
 	if !r.established {
 		r.established = true
-		if q.attr.State == driver.RTR {
+		if q.attr.State == driver.StateRTR {
 			q.raise(driver.EventCommEst)
 		}
 	}
@@ -121,7 +121,7 @@ func (q *qp) execute(p *packet) {
 	}
 	switch v := q.perform(p); v {
 	case accepted:
-		if q.attr.State == driver.Err {
+		if q.attr.State == driver.StateErr {
 			return
 		}
 		if isSendOrWrite(p.op) {

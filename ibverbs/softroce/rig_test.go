@@ -230,7 +230,7 @@ func (e *end) newQP(cq driver.CQ) *qp {
 	q, err := e.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: cq, RecvCQ: cq, SignalAll: e.r.cfg.signalAll, Cookie: 7,
 		Cap: driver.QPCap{SendWR: e.r.cfg.depth, RecvWR: e.r.cfg.depth, SendSGE: 4, RecvSGE: 4, Inline: 64}})
 	e.r.must(err)
-	e.r.must(q.Modify(&driver.QPAttr{State: driver.Init, Port: 1, Access: e.r.cfg.access},
+	e.r.must(q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: e.r.cfg.access},
 		driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|driver.QPAccessFlags))
 	return q.(*qp)
 }
@@ -247,14 +247,14 @@ func join(e *end, q *qp, peer *end, to *qp) {
 
 func toRTR(e *end, q *qp, peer *end, num uint32) error {
 	c := &e.r.cfg
-	return q.Modify(&driver.QPAttr{State: driver.RTR, PathMTU: c.mtu, DestQPN: num, RQPSN: c.psn, MaxDestRdAtomic: c.rdAtomic, MinRNRTimer: 12,
+	return q.Modify(&driver.QPAttr{State: driver.StateRTR, PathMTU: c.mtu, DestQPN: num, RQPSN: c.psn, MaxDestRdAtomic: c.rdAtomic, MinRNRTimer: 12,
 		AH: driver.AHAttr{DGID: gidOf(peer.addr), Port: 1, IsGlobal: true, HopLimit: 64},
 	}, driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer)
 }
 
 func toRTS(e *end, q *qp) error {
 	c := &e.r.cfg
-	return q.Modify(&driver.QPAttr{State: driver.RTS, SQPSN: c.psn, Timeout: c.timeout, RetryCnt: c.retryCnt, RNRRetry: c.rnrRetry, MaxRdAtomic: c.rdAtomic},
+	return q.Modify(&driver.QPAttr{State: driver.StateRTS, SQPSN: c.psn, Timeout: c.timeout, RetryCnt: c.retryCnt, RNRRetry: c.rnrRetry, MaxRdAtomic: c.rdAtomic},
 		driver.QPStateMask|driver.QPSQPSN|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPMaxQPRdAtomic)
 }
 

@@ -268,7 +268,7 @@ func TestR11StaleAnswersAreIgnored(t *testing.T) {
 			}
 		}
 		r.a.none(time.Millisecond)
-		if n := len(r.sent(wire.Write)); n != 2 || r.a.state() != driver.RTS {
+		if n := len(r.sent(wire.Write)); n != 2 || r.a.state() != driver.StateRTS {
 			t.Errorf("%d packets sent, state %v", n, r.a.state())
 		}
 		r.inject(r.b, r.a, wire.RCAck, 0, 1001, nil, func(p wire.Packet) { p.AETH().Put(wire.SynAck, 0) })
@@ -326,7 +326,7 @@ func TestR13RetryExhausted(t *testing.T) {
 				if d, limit := time.Since(start), time.Duration(sends)*wire.AckTime(14); d < limit || d > limit+time.Millisecond || len(first) != sends {
 					t.Errorf("took %v and %d transmissions, want %v and %d", d, len(first), limit, sends)
 				}
-				if r.a.state() != driver.Err {
+				if r.a.state() != driver.StateErr {
 					t.Errorf("state %v", r.a.state())
 				}
 			})

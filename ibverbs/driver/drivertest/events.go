@@ -130,7 +130,7 @@ func testEvents(t *testing.T, cfg Config) {
 
 	// A completion in error wakes also who waits for solicited ones.
 	second.arm(t, true)
-	b.state(driver.Err)
+	b.state(driver.StateErr)
 	event(t, cfg, ch, 2)
 	second.take(t, cfg, 1)
 

@@ -15,7 +15,7 @@ func (s *side) failed(t *testing.T, allowed ...driver.Status) {
 	t.Helper()
 	s.oneOf(1, allowed...)
 	s.one(2, driver.WRFlushErr)
-	s.awaitState(driver.Err)
+	s.awaitState(driver.StateErr)
 	s.postSend(driver.SendWR{ID: 3, Op: driver.OpSend})
 	s.one(3, driver.WRFlushErr)
 	s.none()
@@ -150,7 +150,7 @@ func testRemoteErrors(t *testing.T, cfg Config) {
 				fill(a.bytes(0, 8), 0x11)
 				a.postSend(driver.SendWR{ID: 1, Op: op, SGL: []driver.SGE{a.sge(0, 8)}, Remote: c.remote(b), CompareAdd: 1}, follow)
 				a.failed(t, c.status)
-				b.awaitState(driver.Err)
+				b.awaitState(driver.StateErr)
 				if op == driver.OpWriteWithImm { // which takes a receive, on some devices before it fails
 					b.oneOf(50, driver.WRFlushErr, driver.RemAccessErr, driver.RemInvReqErr, driver.LocQPOpErr)
 				} else {
@@ -202,7 +202,7 @@ func testReceiveErrors(t *testing.T, cfg Config) {
 			a.failed(t, c.status...)
 			b.oneOf(50, atResponder...)
 			b.one(51, driver.WRFlushErr)
-			b.awaitState(driver.Err)
+			b.awaitState(driver.StateErr)
 		})
 	}
 }
@@ -245,5 +245,5 @@ func testPeerGone(t *testing.T, cfg Config) {
 			t.Errorf("flushed: %+v", wc)
 		}
 	}
-	a.awaitState(driver.Err)
+	a.awaitState(driver.StateErr)
 }

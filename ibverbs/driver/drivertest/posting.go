@@ -152,15 +152,15 @@ func testStates(t *testing.T, cfg Config) {
 	b.toRTS(want)
 	attr, err := a.qp.Query()
 	must(t, "query QP", err)
-	if attr.State != driver.RTS || attr.DestQPN != b.qp.Num() || attr.PathMTU != a.mtu() || attr.AH.DGID != b.gid {
+	if attr.State != driver.StateRTS || attr.DestQPN != b.qp.Num() || attr.PathMTU != a.mtu() || attr.AH.DGID != b.gid {
 		t.Errorf("query says %+v", attr)
 	}
 
 	if !cfg.NoSQD {
-		a.state(driver.SQD)
+		a.state(driver.StateSQD)
 		a.postSend(driver.SendWR{ID: 10, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(64)})
 		a.none()
-		a.state(driver.RTS)
+		a.state(driver.StateRTS)
 		a.one(10, driver.Success)
 	}
 
@@ -169,8 +169,8 @@ func testStates(t *testing.T, cfg Config) {
 		a    driver.QPAttr
 		mask driver.QPMask
 	}{
-		{"RTS to INIT", driver.QPAttr{State: driver.Init, Port: a.Port}, driver.QPStateMask | driver.QPPort | driver.QPPKeyIndex | driver.QPAccessFlags},
-		{"RTS to RTR", driver.QPAttr{State: driver.RTR}, driver.QPStateMask},
+		{"RTS to INIT", driver.QPAttr{State: driver.StateInit, Port: a.Port}, driver.QPStateMask | driver.QPPort | driver.QPPKeyIndex | driver.QPAccessFlags},
+		{"RTS to RTR", driver.QPAttr{State: driver.StateRTR}, driver.QPStateMask},
 		{"unknown state", driver.QPAttr{State: 42}, driver.QPStateMask},
 	} {
 		if a.modify(bad.a, bad.mask) == nil {
@@ -180,7 +180,7 @@ func testStates(t *testing.T, cfg Config) {
 	a.postSend(driver.SendWR{ID: 11, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(64)})
 	a.one(11, driver.Success) // a refused change changed nothing
 
-	a.state(driver.Err)
+	a.state(driver.StateErr)
 	for id := range uint64(3) {
 		a.postSend(driver.SendWR{ID: id, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(64)})
 		a.one(id, driver.WRFlushErr)
@@ -205,7 +205,7 @@ func testFlush(t *testing.T, cfg Config) {
 		a.postSend(driver.SendWR{ID: id, Op: driver.OpSend, Flags: f, SGL: []driver.SGE{a.sge(0, 8)}})
 	}
 	a.none()
-	a.state(driver.Err)
+	a.state(driver.StateErr)
 	send, recv := uint64(0), uint64(100)
 	for _, wc := range a.take(2 * n) {
 		switch {
@@ -220,7 +220,7 @@ func testFlush(t *testing.T, cfg Config) {
 		}
 	}
 	a.none()
-	a.state(driver.Err) // again is allowed and adds nothing
+	a.state(driver.StateErr) // again is allowed and adds nothing
 	a.none()
 }
 
@@ -251,7 +251,7 @@ func testRemovesEntries(t *testing.T, cfg Config) {
 			if how == "close" {
 				a.closeQP()
 			} else {
-				a.state(driver.Reset)
+				a.state(driver.StateReset)
 			}
 			for i, wc := range a2.take(4) {
 				if wc.QPN != a2.qp.Num() || wc.ID != uint64(i) || wc.Status != driver.Success {
@@ -287,8 +287,8 @@ func testReconnect(t *testing.T, cfg Config) {
 			a.postSend(driver.SendWR{ID: id, Op: driver.OpSend})
 		}
 		for _, s := range []*side{a, b} {
-			s.state(driver.Err)
-			s.state(driver.Reset)
+			s.state(driver.StateErr)
+			s.state(driver.StateReset)
 		}
 		a.none()
 		for _, s := range []*side{a, b} {

@@ -221,7 +221,7 @@ func (s *side) bytes(off, n int) []byte { return s.mem.Bytes()[off : off+n] }
 func (s *side) modify(a driver.QPAttr, mask driver.QPMask) error {
 	s.control.Lock()
 	defer s.control.Unlock()
-	reset := mask&driver.QPStateMask != 0 && a.State == driver.Reset
+	reset := mask&driver.QPStateMask != 0 && a.State == driver.StateReset
 	if reset {
 		s.send.Lock()
 		defer s.send.Unlock()
@@ -251,7 +251,7 @@ func (s *side) init(want setup) {
 	if access == 0 {
 		access = s.rights()
 	}
-	must(s.t, "modify to INIT", s.modify(driver.QPAttr{State: driver.Init, Port: s.Port, Access: access},
+	must(s.t, "modify to INIT", s.modify(driver.QPAttr{State: driver.StateInit, Port: s.Port, Access: access},
 		driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|driver.QPAccessFlags))
 }
 
@@ -268,14 +268,14 @@ func (s *side) toRTR(want setup) {
 		mtu = s.mtu()
 	}
 	must(s.t, "modify to RTR", s.modify(driver.QPAttr{
-		State: driver.RTR, PathMTU: mtu, DestQPN: s.peer.qp.Num(), RQPSN: want.psn, MaxDestRdAtomic: s.rdAtomic(), MinRNRTimer: 1,
+		State: driver.StateRTR, PathMTU: mtu, DestQPN: s.peer.qp.Num(), RQPSN: want.psn, MaxDestRdAtomic: s.rdAtomic(), MinRNRTimer: 1,
 		AH: driver.AHAttr{DGID: s.peer.gid, SGIDIndex: s.GIDIndex, Port: s.Port, HopLimit: 64, IsGlobal: true, DLID: s.peer.port.LID},
 	}, driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer))
 }
 
 func (s *side) toRTS(want setup) {
 	must(s.t, "modify to RTS", s.modify(driver.QPAttr{
-		State: driver.RTS, SQPSN: want.psn, Timeout: s.cfg.Timeout, RetryCnt: 3, RNRRetry: want.rnrRetry, MaxRdAtomic: s.rdAtomic(),
+		State: driver.StateRTS, SQPSN: want.psn, Timeout: s.cfg.Timeout, RetryCnt: 3, RNRRetry: want.rnrRetry, MaxRdAtomic: s.rdAtomic(),
 	}, driver.QPStateMask|driver.QPSQPSN|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPMaxQPRdAtomic))
 }
 

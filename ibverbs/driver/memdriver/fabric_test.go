@@ -82,12 +82,12 @@ func open(t testing.TB, dev *memdriver.Device, l link) *end {
 
 func (e *end) join(t testing.TB, peer *end, l link) {
 	t.Helper()
-	try(t, e.qp.Modify(&driver.QPAttr{State: driver.Init, Port: 1, Access: rights},
+	try(t, e.qp.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: rights},
 		driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|driver.QPAccessFlags))
-	try(t, e.qp.Modify(&driver.QPAttr{State: driver.RTR, PathMTU: driver.MTU1024, DestQPN: peer.qp.Num(), MaxDestRdAtomic: 1, MinRNRTimer: l.rnrTimer,
+	try(t, e.qp.Modify(&driver.QPAttr{State: driver.StateRTR, PathMTU: driver.MTU1024, DestQPN: peer.qp.Num(), MaxDestRdAtomic: 1, MinRNRTimer: l.rnrTimer,
 		AH: driver.AHAttr{DGID: peer.gid, Port: 1, IsGlobal: true}},
 		driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer))
-	try(t, e.qp.Modify(&driver.QPAttr{State: driver.RTS, Timeout: l.timeout, RetryCnt: l.retry, RNRRetry: l.rnrRetry, MaxRdAtomic: 1},
+	try(t, e.qp.Modify(&driver.QPAttr{State: driver.StateRTS, Timeout: l.timeout, RetryCnt: l.retry, RNRRetry: l.rnrRetry, MaxRdAtomic: 1},
 		driver.QPStateMask|driver.QPSQPSN|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPMaxQPRdAtomic))
 }
 
@@ -308,7 +308,7 @@ func TestDelayTail(t *testing.T) {
 				want = 1
 				b.mr = get(b.pd.RegMR(b.mem, b.mem.Addr(), rights))(t)
 			case "reset":
-				try(t, a.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				try(t, a.qp.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask))
 				a.dev.ReleaseTails()
 				want = 1
 			}
@@ -376,7 +376,7 @@ func TestOverrun(t *testing.T) {
 			t.Errorf("Poll: %v", err)
 		}
 	}
-	if attr := get(a.qp.Query())(t); attr.State != driver.Err {
+	if attr := get(a.qp.Query())(t); attr.State != driver.StateErr {
 		t.Errorf("QP is in %v", attr.State)
 	}
 	if e := get(a.ctx.NextEvent(t.Context()))(t); e != (driver.Event{Type: driver.EventCQErr, Cookie: 1}) {
@@ -421,9 +421,9 @@ func TestPathMustAgree(t *testing.T) {
 				fabric, l := two(), link{timeout: 10}
 				a, b := open(t, fabric.Device("mem0"), l), open(t, fabric.Device("mem1"), l)
 				a.join(t, b, l)
-				try(t, b.qp.Modify(&driver.QPAttr{State: driver.Init, Port: 1, Access: rights},
+				try(t, b.qp.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: rights},
 					driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|driver.QPAccessFlags))
-				attr := driver.QPAttr{State: driver.RTR, PathMTU: driver.MTU1024, DestQPN: a.qp.Num(), AH: driver.AHAttr{DGID: a.gid, Port: 1, IsGlobal: true}}
+				attr := driver.QPAttr{State: driver.StateRTR, PathMTU: driver.MTU1024, DestQPN: a.qp.Num(), AH: driver.AHAttr{DGID: a.gid, Port: 1, IsGlobal: true}}
 				spoil(b, a, &attr)
 				try(t, b.qp.Modify(&attr, driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer))
 				a.post(t, a.write(1, 8, b))
@@ -442,14 +442,14 @@ func TestPathMustAgree(t *testing.T) {
 func TestModifyWantsTheTable(t *testing.T) {
 	fabric := two()
 	e := open(t, fabric.Device("mem0"), link{})
-	attr := driver.QPAttr{State: driver.Init, Port: 1, PathMTU: driver.MTU1024, AH: driver.AHAttr{DGID: e.gid, Port: 1, IsGlobal: true}}
+	attr := driver.QPAttr{State: driver.StateInit, Port: 1, PathMTU: driver.MTU1024, AH: driver.AHAttr{DGID: e.gid, Port: 1, IsGlobal: true}}
 	steps := []struct {
 		to   driver.QPState
 		must []driver.QPMask
 	}{
-		{driver.Init, []driver.QPMask{driver.QPPort, driver.QPPKeyIndex, driver.QPAccessFlags}},
-		{driver.RTR, []driver.QPMask{driver.QPAV, driver.QPPathMTU, driver.QPDestQPN, driver.QPRQPSN, driver.QPMaxDestRdAtomic, driver.QPMinRNRTimer}},
-		{driver.RTS, []driver.QPMask{driver.QPSQPSN, driver.QPTimeout, driver.QPRetryCnt, driver.QPRNRRetry, driver.QPMaxQPRdAtomic}},
+		{driver.StateInit, []driver.QPMask{driver.QPPort, driver.QPPKeyIndex, driver.QPAccessFlags}},
+		{driver.StateRTR, []driver.QPMask{driver.QPAV, driver.QPPathMTU, driver.QPDestQPN, driver.QPRQPSN, driver.QPMaxDestRdAtomic, driver.QPMinRNRTimer}},
+		{driver.StateRTS, []driver.QPMask{driver.QPSQPSN, driver.QPTimeout, driver.QPRetryCnt, driver.QPRNRRetry, driver.QPMaxQPRdAtomic}},
 	}
 	for _, s := range steps {
 		attr.State = s.to
@@ -474,11 +474,11 @@ func TestModifyWantsTheTable(t *testing.T) {
 		} {
 			bad := attr
 			spoil(&bad)
-			concerns := map[string]driver.QPState{"port": driver.Init, "MTU": driver.RTR, "PSN": driver.RTR, "retries": driver.RTS, "GID index": driver.RTR}[name]
+			concerns := map[string]driver.QPState{"port": driver.StateInit, "MTU": driver.StateRTR, "PSN": driver.StateRTR, "retries": driver.StateRTS, "GID index": driver.StateRTR}[name]
 			if err := e.qp.Modify(&bad, all); s.to == concerns && err == nil {
 				t.Fatalf("to %v with a wrong %s was taken", s.to, name)
 			} else if err == nil {
-				try(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				try(t, e.qp.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask))
 				for _, again := range steps {
 					if again.to >= s.to {
 						break

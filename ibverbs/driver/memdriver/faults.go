@@ -181,7 +181,7 @@ func (dev *Device) oldest(waits map[*qp]bool) *qp {
 	var first *qp
 	var order uint64
 	for _, q := range dev.qps {
-		if q.attr.State != driver.RTS || q.sqDone == q.sqPosted || waits[q] {
+		if q.attr.State != driver.StateRTS || q.sqDone == q.sqPosted || waits[q] {
 			continue
 		}
 		if o := q.sq[q.sqDone%uint64(len(q.sq))].order; first == nil || o < order {

@@ -18,20 +18,20 @@ const (
 )
 
 var transitions = map[[2]driver.QPState]transition{
-	{driver.Reset, driver.Init}: {must: initAttrs},
-	{driver.Init, driver.Init}:  {may: initAttrs},
-	{driver.Init, driver.RTR}: {
+	{driver.StateReset, driver.StateInit}: {must: initAttrs},
+	{driver.StateInit, driver.StateInit}:  {may: initAttrs},
+	{driver.StateInit, driver.StateRTR}: {
 		must: driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer,
 		may:  driver.QPAccessFlags | driver.QPPKeyIndex,
 	},
-	{driver.RTR, driver.RTS}: {
+	{driver.StateRTR, driver.StateRTS}: {
 		must: driver.QPSQPSN | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic,
 		may:  mayAtRTS,
 	},
-	{driver.RTS, driver.RTS}: {may: mayAtRTS},
-	{driver.RTS, driver.SQD}: {may: driver.QPEnSQDAsyncNotify},
-	{driver.SQD, driver.RTS}: {may: mayAtRTS},
-	{driver.SQD, driver.SQD}: {may: mayAtSQD},
+	{driver.StateRTS, driver.StateRTS}: {may: mayAtRTS},
+	{driver.StateRTS, driver.StateSQD}: {may: driver.QPEnSQDAsyncNotify},
+	{driver.StateSQD, driver.StateRTS}: {may: mayAtRTS},
+	{driver.StateSQD, driver.StateSQD}: {may: mayAtSQD},
 }
 
 // checkModify changes nothing.
@@ -44,7 +44,7 @@ func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
 		return syscall.EINVAL
 	}
 	t, ok := transitions[[2]driver.QPState{from, to}]
-	if to == driver.Reset || to == driver.Err {
+	if to == driver.StateReset || to == driver.StateErr {
 		t, ok = transition{}, true
 	}
 	given := mask &^ driver.QPStateMask

@@ -24,9 +24,9 @@ func (q *qp) PostSend(wrs []driver.SendWR) (n int, err error) {
 		}
 	}
 	switch q.attr.State {
-	case driver.RTS:
+	case driver.StateRTS:
 		q.run()
-	case driver.Err:
+	case driver.StateErr:
 		q.flush()
 	}
 	return n, err
@@ -36,7 +36,7 @@ func (q *qp) checkSend(wr *driver.SendWR) error {
 	if err := q.dev().control(OpPostSend); err != nil {
 		return err
 	}
-	if q.attr.State < driver.RTS || q.attr.State == driver.SQE {
+	if q.attr.State < driver.StateRTS || q.attr.State == driver.StateSQE {
 		return driver.ErrBadState
 	}
 	switch wr.Op {
@@ -96,7 +96,7 @@ func (q *qp) PostRecv(wrs []driver.RecvWR) (n int, err error) {
 			n++
 		}
 	}
-	if q.attr.State == driver.Err {
+	if q.attr.State == driver.StateErr {
 		q.flush()
 	} else {
 		d.kick()
@@ -108,7 +108,7 @@ func (q *qp) checkRecv(wr *driver.RecvWR) error {
 	if err := q.dev().control(OpPostRecv); err != nil {
 		return err
 	}
-	if q.attr.State == driver.Reset {
+	if q.attr.State == driver.StateReset {
 		return driver.ErrBadState
 	}
 	if len(wr.SGL) > q.attr.Cap.RecvSGE {

@@ -125,7 +125,7 @@ func (q *qp) Query() (driver.QPAttr, error) {
 func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	q.control.take("Modify")
 	defer q.control.give()
-	toReset := mask&driver.QPStateMask != 0 && a.State == driver.Reset
+	toReset := mask&driver.QPStateMask != 0 && a.State == driver.StateReset
 	if toReset {
 		q.alone("Modify to Reset")
 		defer q.notAlone()
@@ -144,17 +144,17 @@ func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		return nil
 	}
 	switch q.attr.State {
-	case driver.Reset:
+	case driver.StateReset:
 		q.clear()
-	case driver.Err:
+	case driver.StateErr:
 		q.flush()
-	case driver.SQD:
+	case driver.StateSQD:
 		q.unstall()
 		q.attr.EnSQDNotify = mask&driver.QPEnSQDAsyncNotify != 0 && a.EnSQDNotify
 		if q.attr.EnSQDNotify {
 			q.raise(driver.EventSQDrained)
 		}
-	case driver.RTS:
+	case driver.StateRTS:
 		q.run()
 	}
 	dev.d.kick()
@@ -227,10 +227,10 @@ func (q *qp) pollsNotAlone() {
 
 // fail puts the QP into the error state, as the device does by itself.
 func (q *qp) fail() {
-	if q.attr.State == driver.Err || q.attr.State == driver.Reset {
+	if q.attr.State == driver.StateErr || q.attr.State == driver.StateReset {
 		return
 	}
-	q.attr.State = driver.Err
+	q.attr.State = driver.StateErr
 	q.flush()
 }
 

@@ -6,7 +6,7 @@ import "github.com/purerdma/purerdma/ibverbs/driver"
 func (q *qp) establish() {
 	if !q.established {
 		q.established = true
-		if q.attr.State == driver.RTR {
+		if q.attr.State == driver.StateRTR {
 			q.raise(driver.EventCommEst)
 		}
 	}

@@ -4,7 +4,7 @@ import "github.com/purerdma/purerdma/ibverbs/driver"
 
 // run executes requests in order until one stalls.
 func (q *qp) run() {
-	for q.attr.State == driver.RTS && q.sqDone < q.sqPosted && !q.dev().faults.held {
+	for q.attr.State == driver.StateRTS && q.sqDone < q.sqPosted && !q.dev().faults.held {
 		if !q.step() {
 			return
 		}
@@ -117,7 +117,7 @@ func (q *qp) peer() *qp {
 	}
 	for _, dev := range q.dev().d.devices {
 		p := dev.qps[q.attr.DestQPN]
-		if p == nil || p.attr.State < driver.RTR || p.attr.State > driver.SQD || dev.faults.silent {
+		if p == nil || p.attr.State < driver.StateRTR || p.attr.State > driver.StateSQD || dev.faults.silent {
 			continue
 		}
 		to := dev.ports[p.attr.Port-1]

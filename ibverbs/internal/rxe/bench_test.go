@@ -37,7 +37,7 @@ type front struct {
 
 func (f *front) post(wrs []driver.SendWR) (n int, err error) {
 	f.send.Lock()
-	if f.closed || f.state.Load() < uint32(driver.RTS) {
+	if f.closed || f.state.Load() < uint32(driver.StateRTS) {
 		err = driver.ErrBadState
 	} else {
 		n, err = f.qp.PostSend(wrs)
@@ -63,9 +63,9 @@ const benchSlots = 128
 
 func benchQP(b *testing.B) (*front, *QP) {
 	qp := &QP{sq: *fakeSendQueue(b, benchSlots, benchSlots-1), bell: silentBell{}}
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	f := &front{qp: qp}
-	f.state.Store(uint32(driver.RTS))
+	f.state.Store(uint32(driver.StateRTS))
 	return f, qp
 }
 

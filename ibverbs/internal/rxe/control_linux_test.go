@@ -153,7 +153,7 @@ func TestLimitsAreThoseAskedFor(t *testing.T) {
 	if got := qp.Cap(); got != qpConfig(nil).Cap {
 		t.Errorf("cap %+v", got)
 	}
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	if n, err := qp.PostSend(sends(10)); n != 4 || err != driver.ErrQueueFull {
 		t.Errorf("posted %d, %v", n, err)
 	}
@@ -284,14 +284,14 @@ func TestDoorbell(t *testing.T) {
 		sees   uint32 // entries that the kernel can run later
 		state  driver.QPState
 	}{
-		{"the QP can be moved to ERR", nil, 2, 2, driver.Err},
-		{"nothing works", syscall.ENODEV, 0, 0, driver.RTS},
+		{"the QP can be moved to ERR", nil, 2, 2, driver.StateErr},
+		{"nothing works", syscall.ENODEV, 0, 0, driver.StateRTS},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newFakeRXE(t)
 			pd, cq, qp := objects(t, k.open(nil))
 			defer closeAll(t, qp, cq, pd)
-			qp.state.Store(uint32(driver.RTS))
+			qp.state.Store(uint32(driver.StateRTS))
 			k.Commands[uapi.CmdPostSend] = func(*uverbstest.Call) error { return syscall.ENOBUFS }
 			k.Commands[uapi.CmdModifyQP] = func(*uverbstest.Call) error { return tt.modify }
 			n, err := qp.PostSend(sends(2))
@@ -316,7 +316,7 @@ func TestERRIsKnown(t *testing.T) {
 	k := newFakeRXE(t)
 	pd, cq, qp := objects(t, k.open(nil))
 	defer closeAll(t, qp, cq, pd)
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	complete := func(status driver.Status) {
 		e := cqe(1, qp.num)
 		e.Status = uint32(status)
@@ -359,9 +359,9 @@ func TestERRIsKnown(t *testing.T) {
 	poll(0, "a QP that is unknown")
 
 	// A state that is set while a failure is noted does not undo it.
-	k.Commands[uapi.CmdModifyQP] = func(*uverbstest.Call) error { qp.state.Store(uint32(driver.Err)); return nil }
-	qp.state.Store(uint32(driver.RTR))
-	if err := qp.Modify(&driver.QPAttr{State: driver.RTS}, driver.QPStateMask); err != nil || driver.QPState(qp.state.Load()) != driver.Err {
+	k.Commands[uapi.CmdModifyQP] = func(*uverbstest.Call) error { qp.state.Store(uint32(driver.StateErr)); return nil }
+	qp.state.Store(uint32(driver.StateRTR))
+	if err := qp.Modify(&driver.QPAttr{State: driver.StateRTS}, driver.QPStateMask); err != nil || driver.QPState(qp.state.Load()) != driver.StateErr {
 		t.Error(err, driver.QPState(qp.state.Load()))
 	}
 }
@@ -370,7 +370,7 @@ func TestResetRestarts(t *testing.T) {
 	k := newFakeRXE(t)
 	pd, cq, qp := objects(t, k.open(nil))
 	defer closeAll(t, qp, cq, pd)
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	if n, err := qp.PostSend(sends(3)); n != 3 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -383,7 +383,7 @@ func TestResetRestarts(t *testing.T) {
 		qp.sq.head.ConsumerIndex, qp.rq.head.ConsumerIndex = 3, 2
 		return nil
 	}
-	if err := qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask); err != nil {
+	if err := qp.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask); err != nil {
 		t.Fatal(err)
 	}
 	qp.Purge()
@@ -394,7 +394,7 @@ func TestResetRestarts(t *testing.T) {
 	if n, err := qp.PostSend(sends(1)); n != 0 || err != driver.ErrBadState {
 		t.Errorf("send in RESET: %d, %v", n, err)
 	}
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	if n, err := qp.PostSend(sends(5)); n != 4 || err != driver.ErrQueueFull || qp.sq.sendWQE(3).SSN != 0 {
 		t.Errorf("posted %d, %v, first number %d", n, err, qp.sq.sendWQE(3).SSN)
 	}

@@ -170,19 +170,19 @@ func (e *end) close() {
 
 // toInit, toRTR and toRTS are the steps of a QP.
 func (q *QP) toInit() error {
-	return q.Modify(&driver.QPAttr{State: driver.Init, Port: 1, Access: driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic},
+	return q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic},
 		driver.QPStateMask|driver.QPPKeyIndex|driver.QPPort|driver.QPAccessFlags)
 }
 
 func (e *end) rtr(peer *end) (*driver.QPAttr, driver.QPMask) {
-	return &driver.QPAttr{State: driver.RTR, PathMTU: min(e.at.mtu, peer.at.mtu), DestQPN: peer.qp.Num(), MaxDestRdAtomic: 16, MinRNRTimer: 12,
+	return &driver.QPAttr{State: driver.StateRTR, PathMTU: min(e.at.mtu, peer.at.mtu), DestQPN: peer.qp.Num(), MaxDestRdAtomic: 16, MinRNRTimer: 12,
 			AH: driver.AHAttr{DGID: peer.at.gid.GID, SGIDIndex: e.at.gid.Index, Port: 1, HopLimit: 64, IsGlobal: true}},
 		driver.QPStateMask | driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer
 }
 
 // toRTS waits a second for an answer: the lab may be on a busy machine.
 func (q *QP) toRTS() error {
-	return q.Modify(&driver.QPAttr{State: driver.RTS, Timeout: 18, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16},
+	return q.Modify(&driver.QPAttr{State: driver.StateRTS, Timeout: 18, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16},
 		driver.QPStateMask|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPSQPSN|driver.QPMaxQPRdAtomic)
 }
 
@@ -190,10 +190,10 @@ func (q *QP) toRTS() error {
 func (e *end) to(state driver.QPState, peer *end) {
 	e.t.Helper()
 	must(e.t, e.qp.toInit())
-	if state >= driver.RTR {
+	if state >= driver.StateRTR {
 		must(e.t, e.qp.Modify(e.rtr(peer)))
 	}
-	if state >= driver.RTS {
+	if state >= driver.StateRTS {
 		must(e.t, e.qp.toRTS())
 	}
 }
@@ -202,8 +202,8 @@ func (e *end) to(state driver.QPState, peer *end) {
 func connected(t testing.TB, at, there place, s shape) (a, b *end) {
 	t.Helper()
 	a, b = open(t, at, s), open(t, there, s)
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	return a, b
 }
 

@@ -111,7 +111,7 @@ func TestHWPath(t *testing.T) {
 		attr.AH.FlowLabel, attr.AH.TrafficClass = label, class
 		must(t, a.qp.Modify(attr, mask))
 		must(t, a.qp.toRTS())
-		b.to(driver.RTS, a)
+		b.to(driver.StateRTS, a)
 		a.send(driver.SendWR{Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
 		p := next(b.qp.Num())
 		a.one(driver.Success)

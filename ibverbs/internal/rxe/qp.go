@@ -99,7 +99,7 @@ func (q *QP) start(rq, sq []byte) (err error) {
 // ERR and n of wrs complete as flushed; only if even that fails are they taken
 // back.
 func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
-	if driver.QPState(q.state.Load()) < driver.RTS {
+	if driver.QPState(q.state.Load()) < driver.StateRTS {
 		return 0, driver.ErrBadState
 	}
 	n, err = q.sq.write(wrs)
@@ -118,14 +118,14 @@ func (q *QP) notRung(n int, err error) (int, error) {
 		q.sq.retract(n)
 		return 0, err
 	}
-	q.state.Store(uint32(driver.Err))
+	q.state.Store(uint32(driver.StateErr))
 	return n, hint(err, "the doorbell failed; the queue pair was moved to ERR, where its requests complete as flushed")
 }
 
 // PostRecv implements driver.QP. It makes no system call unless the queue pair
 // is in ERR.
 func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
-	if driver.QPState(q.state.Load()) < driver.Init {
+	if driver.QPState(q.state.Load()) < driver.StateInit {
 		return 0, driver.ErrBadState
 	}
 	n, err = q.rq.write(wrs)
@@ -133,7 +133,7 @@ func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
 		return 0, err
 	}
 	q.rq.publish()
-	if driver.QPState(q.state.Load()) == driver.Err {
+	if driver.QPState(q.state.Load()) == driver.StateErr {
 		if failed := q.flush(); failed != nil {
 			return n, failed
 		}
@@ -144,14 +144,14 @@ func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
 // flush moves the queue pair to ERR, in which the kernel completes what is in
 // its queues. It can be done again and again.
 func (q *QP) flush() error {
-	return q.dev.Dev.ModifyQP(q.h, &driver.QPAttr{State: driver.Err}, driver.QPStateMask)
+	return q.dev.Dev.ModifyQP(q.h, &driver.QPAttr{State: driver.StateErr}, driver.QPStateMask)
 }
 
 // failed notes that the kernel moved the queue pair to ERR, and flushes what was
 // posted since. The store comes before the flush, as in PostRecv the publishing
 // comes before the load.
 func (q *QP) failed() {
-	if driver.QPState(q.state.Swap(uint32(driver.Err))) != driver.Err {
+	if driver.QPState(q.state.Swap(uint32(driver.StateErr))) != driver.StateErr {
 		_ = q.flush() // it fails only with the device, which says so elsewhere
 	}
 }
@@ -175,15 +175,15 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		return nil
 	}
 	switch a.State {
-	case driver.Reset:
-		q.state.Store(uint32(driver.Reset))
+	case driver.StateReset:
+		q.state.Store(uint32(driver.StateReset))
 		q.sq.restart()
 		q.rq.restart()
-	case driver.Err:
-		q.state.Store(uint32(driver.Err))
+	case driver.StateErr:
+		q.state.Store(uint32(driver.StateErr))
 	default:
 		q.state.CompareAndSwap(before, uint32(a.State)) // a failure noted meanwhile stays
-		if driver.QPState(before) == driver.SQD {
+		if driver.QPState(before) == driver.StateSQD {
 			return q.resume()
 		}
 	}
@@ -276,7 +276,7 @@ func (q *QP) Query() (driver.QPAttr, error) {
 		return a, err
 	}
 	a.Cap = q.cap
-	if a.State == driver.Err {
+	if a.State == driver.StateErr {
 		q.failed()
 	}
 	return a, nil

@@ -127,7 +127,7 @@ func TestBadSends(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			qp := &QP{sq: *fakeSendQueue(t, 8, 7), bell: silentBell{}}
-			qp.state.Store(uint32(driver.RTS))
+			qp.state.Store(uint32(driver.StateRTS))
 			good := driver.SendWR{ID: 1, Op: driver.OpSend}
 			n, err := qp.PostSend([]driver.SendWR{good, good, tt.wr, good})
 			if n != 2 || err != tt.want {
@@ -272,7 +272,7 @@ func TestSendModel(t *testing.T) {
 		q.head.ProducerIndex, q.head.ConsumerIndex = start, start
 		q.restart()
 		qp := &QP{sq: *q, bell: silentBell{}}
-		qp.state.Store(uint32(driver.RTS))
+		qp.state.Store(uint32(driver.StateRTS))
 
 		var model []uint64 // requests that the kernel has not done
 		id, ssn := uint64(0), uint32(0)
@@ -332,7 +332,7 @@ func TestRecvModel(t *testing.T) {
 		q.head.ProducerIndex, q.head.ConsumerIndex = start, start
 		q.restart()
 		qp := &QP{rq: *q}
-		qp.state.Store(uint32(driver.Init))
+		qp.state.Store(uint32(driver.StateInit))
 		var model []uint64
 		id := uint64(0)
 		rt.Repeat(map[string]func(*rapid.T){
@@ -426,7 +426,7 @@ func TestCompModel(t *testing.T) {
 func TestKernelBeside(t *testing.T) {
 	const total = 20000
 	qp := &QP{sq: *fakeSendQueue(t, 16, 15), bell: silentBell{}}
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	cq := fakeCQ(t, 16)
 	var wg sync.WaitGroup
 	var bad error
@@ -490,7 +490,7 @@ func TestKernelBeside(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	qp := &QP{sq: *fakeSendQueue(t, 16, 15), rq: *fakeRecvQueue(t, 16, 15), bell: silentBell{}}
-	qp.state.Store(uint32(driver.RTS))
+	qp.state.Store(uint32(driver.StateRTS))
 	cq := fakeCQ(t, 16)
 	send := []driver.SendWR{{Op: driver.OpWrite, SGL: make([]driver.SGE, 4)}, {Op: driver.OpSend, Inline: make([]byte, 64)}}
 	recv := []driver.RecvWR{{SGL: make([]driver.SGE, 4)}}

@@ -54,7 +54,7 @@ func TestHWPathMTUAbovePort(t *testing.T) {
 	attr, mask := a.rtr(b)
 	attr.PathMTU = a.at.mtu + 1
 	hinted(t, a.qp.Modify(attr, mask), errPathMTU, attr.PathMTU.String(), a.at.mtu.String())
-	if got := get(a.qp.Query())(t).State; got != driver.Init {
+	if got := get(a.qp.Query())(t).State; got != driver.StateInit {
 		t.Errorf("state after the refusal is %v", got)
 	}
 	must(t, a.qp.Modify(a.rtr(b)))
@@ -81,7 +81,7 @@ func TestHWRefusedSendLeavesNothing(t *testing.T) {
 	must(t, a.qp.Modify(a.rtr(b)))
 	refused()
 	must(t, a.qp.toRTS())
-	b.to(driver.RTS, a)
+	b.to(driver.StateRTS, a)
 	wr[0].ID = 2
 	a.mem.Bytes()[0] = 2
 	a.send(wr...)
@@ -109,8 +109,8 @@ func (b *brokenBell) Ring() error {
 // run by the next doorbell.
 func TestHWDoorbellFails(t *testing.T) {
 	a, b := local(t, shape{})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	a.qp.bell = &brokenBell{bell: a.qp.bell, fail: 1}
 	wrs := []driver.SendWR{
 		{ID: 1, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)},
@@ -142,11 +142,11 @@ func TestHWRecvInErr(t *testing.T) {
 	for _, how := range []string{"by Modify", "by a failed request", "seen by Query"} {
 		t.Run(how, func(t *testing.T) {
 			a, b := local(t, shape{})
-			a.to(driver.RTS, b)
-			b.to(driver.RTS, a)
+			a.to(driver.StateRTS, b)
+			b.to(driver.StateRTS, a)
 			switch how {
 			case "by Modify":
-				must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+				must(t, a.qp.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
 			case "by a failed request":
 				bad := b.remote(0)
 				bad.RKey ^= 0x5a00
@@ -161,7 +161,7 @@ func TestHWRecvInErr(t *testing.T) {
 				a.cq.q.drop(a.qp.Num())
 				a.recv(driver.RecvWR{ID: 7})
 				a.none()
-				if got := get(a.qp.Query())(t).State; got != driver.Err {
+				if got := get(a.qp.Query())(t).State; got != driver.StateErr {
 					t.Errorf("state %v", got)
 				}
 				if wc := a.one(driver.WRFlushErr); wc.ID != 7 {
@@ -182,8 +182,8 @@ func TestHWRecvInErr(t *testing.T) {
 // of it are flushed too.
 func TestHWRecvBeforeErrIsKnown(t *testing.T) {
 	a, b := local(t, shape{})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	bad := b.remote(0)
 	bad.RKey ^= 0x5a00
 	a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, SGL: []driver.SGE{a.sge(0, 8)}, Remote: bad})
@@ -199,8 +199,8 @@ func TestHWRecvBeforeErrIsKnown(t *testing.T) {
 // driver's word, and ERR are what the caller has.
 func TestHWOverrun(t *testing.T) {
 	a, b := local(t, shape{depth: 32, cq: 4})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	room := a.cq.Depth()
 	wrs := make([]driver.SendWR, room+3)
 	for i := range wrs {
@@ -218,7 +218,7 @@ func TestHWOverrun(t *testing.T) {
 			break
 		}
 	}
-	if got := get(a.qp.Query())(t).State; got != driver.RTS {
+	if got := get(a.qp.Query())(t).State; got != driver.StateRTS {
 		t.Logf("this kernel moved the QP to %v itself", got)
 	}
 	for i, wc := range a.wait(room) { // none of those that fitted is lost
@@ -231,7 +231,7 @@ func TestHWOverrun(t *testing.T) {
 			t.Errorf("poll gave %d, %v", n, err)
 		}
 	}
-	must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+	must(t, a.qp.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
 	if b.cq.overrun.Load() {
 		t.Error("the other CQ is marked too")
 	}
@@ -241,8 +241,8 @@ func TestHWOverrun(t *testing.T) {
 // does, once.
 func TestHWEvents(t *testing.T) {
 	a, b := local(t, shape{events: true})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	write := driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}
 	soon := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -364,8 +364,8 @@ func TestHWRegister(t *testing.T) {
 // Memory that is unmapped while it is registered stays until the MR is closed.
 func TestHWBufferClosedFirst(t *testing.T) {
 	a, b := local(t, shape{})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	s := get(offheap.Map(4096, offheap.Options{}))(t)
 	copy(s.Bytes(), "still here")
 	mr := get(a.pd.RegMR(s, s.Addr(), driver.LocalWrite))(t)
@@ -495,17 +495,17 @@ func TestHWReset(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rand.Rand, at, there place) {
 		a, b := open(t, at, shape{depth: 6}), open(t, there, shape{depth: 6})
 		for round := range 5 {
-			a.to(driver.RTS, b)
-			b.to(driver.RTS, a)
+			a.to(driver.StateRTS, b)
+			b.to(driver.StateRTS, a)
 			for range 1 + r.IntN(5) {
 				a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
 				a.recv(driver.RecvWR{ID: 2})
 			}
 			if round%2 == 1 {
-				must(t, a.qp.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+				must(t, a.qp.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
 			}
 			for _, e := range []*end{a, b} {
-				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				must(t, e.qp.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask))
 				e.qp.Purge()
 				if sq, rq := &e.qp.sq, &e.qp.rq; sq.used(sq.prod, sq.consumed()) != 0 || rq.used(rq.prod, rq.consumed()) != 0 {
 					t.Errorf("queues are not empty after RESET: send %d %d, receive %d %d", sq.prod, sq.consumed(), rq.prod, rq.consumed())
@@ -514,8 +514,8 @@ func TestHWReset(t *testing.T) {
 					t.Errorf("completions after RESET: %d, %v", n, err)
 				}
 			}
-			a.to(driver.RTS, b)
-			b.to(driver.RTS, a)
+			a.to(driver.StateRTS, b)
+			b.to(driver.StateRTS, a)
 			fill(r, a.mem.Bytes()[:64])
 			b.recv(driver.RecvWR{ID: 9, SGL: []driver.SGE{b.sge(0, 64)}})
 			a.send(driver.SendWR{ID: 8, Op: driver.OpSend, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 64)}})
@@ -526,7 +526,7 @@ func TestHWReset(t *testing.T) {
 				t.Errorf("receive %+v, or data differs", wc)
 			}
 			for _, e := range []*end{a, b} {
-				must(t, e.qp.Modify(&driver.QPAttr{State: driver.Reset}, driver.QPStateMask))
+				must(t, e.qp.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask))
 				e.qp.Purge()
 			}
 		}
@@ -536,11 +536,11 @@ func TestHWReset(t *testing.T) {
 // Purge takes a QP's completions out of a CQ and leaves those of the others.
 func TestHWPurgeDropsCompletions(t *testing.T) {
 	a, b := local(t, shape{cq: 64})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	other := get(a.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: a.cq, RecvCQ: a.cq, Cap: driver.QPCap{SendWR: 8, RecvWR: 8, SendSGE: 1, RecvSGE: 1}}))(t).(*QP)
 	must(t, other.toInit())
-	must(t, other.Modify(&driver.QPAttr{State: driver.Err}, driver.QPStateMask))
+	must(t, other.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
 	for i := range 6 {
 		if n, err := other.PostRecv([]driver.RecvWR{{ID: 100}}); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -561,12 +561,12 @@ func TestHWPurgeDropsCompletions(t *testing.T) {
 // SQD lets what was begun end and holds back what comes then.
 func TestHWDrain(t *testing.T) {
 	a, b := local(t, shape{})
-	a.to(driver.RTS, b)
-	b.to(driver.RTS, a)
+	a.to(driver.StateRTS, b)
+	b.to(driver.StateRTS, a)
 	wr := driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)}
 	a.send(wr)
 	a.one(driver.Success)
-	must(t, a.qp.Modify(&driver.QPAttr{State: driver.SQD}, driver.QPStateMask))
+	must(t, a.qp.Modify(&driver.QPAttr{State: driver.StateSQD}, driver.QPStateMask))
 	for end := time.Now().Add(patience); get(a.qp.Query())(t).SQDraining; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the queue does not drain")
@@ -575,7 +575,7 @@ func TestHWDrain(t *testing.T) {
 	wr.ID = 2
 	a.send(wr)
 	a.none()
-	err := a.qp.Modify(&driver.QPAttr{State: driver.RTS}, driver.QPStateMask)
+	err := a.qp.Modify(&driver.QPAttr{State: driver.StateRTS}, driver.QPStateMask)
 	must(t, err)
 	a.send(driver.SendWR{ID: 3, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: b.remote(0)})
 	for i, wc := range a.wait(2) {

@@ -155,7 +155,7 @@ var commands = []struct {
 	}},
 	{"DestroyQP", uverbstest.QPDestroy, 0, func(d *uverbs.Device) error { return d.DestroyQP(1) }},
 	{"ModifyQP", uverbstest.InvokeWrite, uapi.CmdModifyQP, func(d *uverbs.Device) error {
-		return d.ModifyQP(1, &driver.QPAttr{State: driver.Init}, driver.QPStateMask)
+		return d.ModifyQP(1, &driver.QPAttr{State: driver.StateInit}, driver.QPStateMask)
 	}},
 	{"QueryQP", uverbstest.InvokeWrite, uapi.CmdQueryQP, func(d *uverbs.Device) error { _, err := d.QueryQP(1, driver.QPStateMask); return err }},
 	{"Doorbell", uverbstest.InvokeWrite, uapi.CmdPostSend, func(d *uverbs.Device) error {

@@ -61,7 +61,7 @@ func TestFrames(t *testing.T) {
 	qp, err := d.CreateQP(uverbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, Type: driver.RC, Cookie: 0x88, SignalAll: true,
 		Cap: driver.QPCap{SendWR: 1, RecvWR: 2, SendSGE: 3, RecvSGE: 4, Inline: 5}}, uverbs.UHW{In: []byte("rx"), Out: make([]byte, 32)})
 	must(err)
-	must(d.ModifyQP(qp.Handle, &driver.QPAttr{State: driver.RTR, CurState: driver.Init, PathMTU: driver.MTU1024, QKey: 0x11, RQPSN: 0x22, SQPSN: 0x33,
+	must(d.ModifyQP(qp.Handle, &driver.QPAttr{State: driver.StateRTR, CurState: driver.StateInit, PathMTU: driver.MTU1024, QKey: 0x11, RQPSN: 0x22, SQPSN: 0x33,
 		DestQPN: 0x44, Access: driver.RemoteWrite, PKeyIndex: 0x55, EnSQDNotify: true, MaxRdAtomic: 6, MaxDestRdAtomic: 7, MinRNRTimer: 8, Port: 9, Timeout: 10, RetryCnt: 11, RNRRetry: 12,
 		AH: driver.AHAttr{DGID: driver.GID{0xfe, 15: 1}, SGIDIndex: 1, Port: 2, FlowLabel: 0x3, HopLimit: 4, TrafficClass: 5, SL: 6, DLID: 7, SrcPathBits: 8, StaticRate: 9, IsGlobal: true}},
 		driver.QPStateMask|driver.QPAV|driver.QPPathMTU))

@@ -188,7 +188,7 @@ func (d *Device) QueryQP(h QPHandle, mask driver.QPMask) (driver.QPAttr, error) 
 	if err != nil {
 		return driver.QPAttr{}, err
 	}
-	if r.QPState > uint8(driver.Err) {
+	if r.QPState > uint8(driver.StateErr) {
 		return driver.QPAttr{}, &ResponseError{"QP state", uint64(r.QPState)}
 	}
 	return driver.QPAttr{

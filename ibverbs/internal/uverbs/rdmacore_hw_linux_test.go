@@ -205,14 +205,14 @@ func traceOfOurs(t *testing.T, p hwtest.Place) []uverbstest.Record {
 		Cap: ibverbs.QPCap{SendWR: 4, RecvWR: 5, SendSGE: 2, RecvSGE: 3, Inline: 64}})
 	must(err)
 
-	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.Init, Port: p.Port, Access: ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic},
+	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: p.Port, Access: ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic},
 		driver.QPStateMask|driver.QPPKeyIndex|driver.QPPort|driver.QPAccessFlags))
 	_, err = qp.PostRecv(ibverbs.RecvWR{ID: 1, SGL: []ibverbs.SGE{reg.SGE(0, 64)}})
 	must(err)
-	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.RTR, PathMTU: p.MTU, DestQPN: qp.Num(), RQPSN: 0xabcdef, MaxDestRdAtomic: 3, MinRNRTimer: 12,
+	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTR, PathMTU: p.MTU, DestQPN: qp.Num(), RQPSN: 0xabcdef, MaxDestRdAtomic: 3, MinRNRTimer: 12,
 		AH: ibverbs.AHAttr{IsGlobal: true, Port: p.Port, SL: 1, DGID: p.GID.GID, SGIDIndex: p.GID.Index, HopLimit: 64, FlowLabel: 0x12345, TrafficClass: 0x68}},
 		driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer))
-	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.RTS, Timeout: 14, RetryCnt: 6, RNRRetry: 5, SQPSN: 0xabcdef, MaxRdAtomic: 4},
+	must(qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 14, RetryCnt: 6, RNRRetry: 5, SQPSN: 0xabcdef, MaxRdAtomic: 4},
 		driver.QPStateMask|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPSQPSN|driver.QPMaxQPRdAtomic))
 	_, err = qp.Query()
 	must(err)
