@@ -19,6 +19,17 @@ type (
 	SGE = driver.SGE
 	// Remote is memory of the peer: Addr and RKey. MR.Remote makes it there.
 	Remote = driver.Remote
+	// Destination is where a datagram goes. AH.To makes it.
+	Destination = driver.Destination
+	// BindMW is what an OpBindMW binds. MW.Bind makes it.
+	BindMW = driver.BindMW
+	// SRQConfig is what CreateSRQ makes: WR receives with up to SGE scatter
+	// entries each; Limit is the low-water mark that raises an event, 0 for
+	// none.
+	SRQConfig = driver.SRQConfig
+	// SRQAttr is the sizes of an SRQ (struct ibv_srq_attr): WR, SGE, and the
+	// Limit that is armed.
+	SRQAttr = driver.SRQAttr
 	// WC is one completion (struct ibv_wc): ID, Status, Op, Flags, ByteLen,
 	// Imm, QPN, VendorErr and, for datagrams, SrcQP and path. Unless Status is
 	// Success only ID, Status, VendorErr and QPN mean anything. CQ.Err makes
@@ -124,6 +135,9 @@ const (
 	OpRead         = driver.OpRead
 	OpCmpSwap      = driver.OpCmpSwap
 	OpFetchAdd     = driver.OpFetchAdd
+	OpSendWithInv  = driver.OpSendWithInv
+	OpLocalInv     = driver.OpLocalInv
+	OpBindMW       = driver.OpBindMW
 )
 
 // Flags of a request, enum ibv_send_flags.
@@ -140,6 +154,8 @@ const (
 	WCRead             = driver.WCRead
 	WCCmpSwap          = driver.WCCmpSwap
 	WCFetchAdd         = driver.WCFetchAdd
+	WCBindMW           = driver.WCBindMW
+	WCLocalInv         = driver.WCLocalInv
 	WCRecv             = driver.WCRecv
 	WCRecvWriteWithImm = driver.WCRecvWriteWithImm
 
@@ -173,6 +189,10 @@ const (
 	RemoteWrite     = driver.RemoteWrite
 	RemoteRead      = driver.RemoteRead
 	RemoteAtomic    = driver.RemoteAtomic
+	MWBind          = driver.MWBind
+	ZeroBased       = driver.ZeroBased
+	OnDemand        = driver.OnDemand
+	HugeTLB         = driver.HugeTLB
 	RelaxedOrdering = driver.RelaxedOrdering
 )
 
@@ -237,6 +257,9 @@ const (
 const (
 	EventCommEst          = driver.EventCommEst
 	EventSQDrained        = driver.EventSQDrained
+	EventSRQErr           = driver.EventSRQErr
+	EventSRQLimitReached  = driver.EventSRQLimitReached
+	EventQPLastWQEReached = driver.EventQPLastWQEReached
 	EventLIDChange        = driver.EventLIDChange
 	EventPKeyChange       = driver.EventPKeyChange
 	EventClientReregister = driver.EventClientReregister
@@ -257,7 +280,14 @@ const (
 	FeatureFlowLabelPort = driver.FeatureFlowLabelPort
 	FeatureOnDemand      = driver.FeatureOnDemand
 	FeatureResizeCQ      = driver.FeatureResizeCQ
+	FeatureResizeSRQ     = driver.FeatureResizeSRQ
 	FeatureModerateCQ    = driver.FeatureModerateCQ
+	FeatureSRQ           = driver.FeatureSRQ
+	FeatureAH            = driver.FeatureAH
+	FeatureMW1           = driver.FeatureMW1
+	FeatureMW2           = driver.FeatureMW2
+	FeatureMulticast     = driver.FeatureMulticast
+	FeatureECE           = driver.FeatureECE
 	FeatureUC            = driver.FeatureUC
 	FeatureUD            = driver.FeatureUD
 )

@@ -15,5 +15,8 @@ var (
 	errOtherDevice     = fmt.Errorf("object of another open device: %w", syscall.EINVAL)
 	errDepth           = fmt.Errorf("a CQ needs a depth of at least 1: %w", syscall.EINVAL)
 	errNoRoom          = fmt.Errorf("no room for a completion: %w", syscall.EINVAL)
+	errHasSRQ          = fmt.Errorf("the QP takes its receives from an SRQ: %w", syscall.EINVAL)
+	errSRQ             = fmt.Errorf("the device reported an error of the SRQ: %w", syscall.EIO)
+	errSRQSize         = fmt.Errorf("an SRQ needs at least one receive: %w", syscall.EINVAL)
 	errNoEvents        = errors.New("CQ was made without events")
 )

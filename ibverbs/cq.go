@@ -22,7 +22,7 @@ type CQ struct {
 	ch  *CompChannel // nil without events
 	own bool         // ch is closed with the CQ
 
-	depth int
+	depth atomic.Int64
 
 	mu    spin.Mutex // a poll is shorter than the second half of a sync.Mutex
 	fault error      // ErrClosed, ErrCQOverrun or ErrDeviceGone, as the *Error to return
@@ -89,7 +89,8 @@ func (v *device) CreateCQ(depth int, opts ...CQOption) (*CQ, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		c.d, c.n, c.depth = d, n, d.Depth()
+		c.d, c.n = d, n
+		c.depth.Store(int64(d.Depth()))
 		return "", c.destroy, nil
 	}, c)
 	if err != nil {
@@ -102,7 +103,34 @@ func (v *device) CreateCQ(depth int, opts ...CQOption) (*CQ, error) {
 }
 
 // Depth is how many completions fit.
-func (c *CQ) Depth() int { return c.depth }
+func (c *CQ) Depth() int { return int(c.depth.Load()) }
+
+// Resize makes room for at least depth completions, and keeps what is there. It
+// is EINVAL below that. Polls wait meanwhile.
+func (c *CQ) Resize(depth int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault != nil {
+		return c.fault
+	}
+	if depth < 1 {
+		return &Error{Op: "resize CQ", Device: c.dev.info.Name, Object: c.n.name, Err: errDepth}
+	}
+	err := c.d.Resize(depth)
+	c.depth.Store(int64(c.d.Depth()))
+	return wrap("resize CQ", c.dev.info.Name, c.n.name, err)
+}
+
+// Moderate makes the device raise an event only after count completions, or
+// period after the first, whichever is sooner. Zeros end it.
+func (c *CQ) Moderate(count int, period time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault != nil {
+		return c.fault
+	}
+	return wrap("moderate CQ", c.dev.info.Name, c.n.name, c.d.Moderate(count, int(period.Microseconds())))
+}
 
 // Poll fills wcs from the front and returns how many; 0 means nothing yet. It
 // never blocks and allocates nothing, also when wcs is an array on the stack. A
@@ -314,7 +342,7 @@ func (c *CQ) overrun() (rest func()) {
 func (c *CQ) fail(err error) {
 	e := wrap("poll", c.dev.info.Name, c.n.name, err)
 	if errors.Is(err, driver.ErrCQOverrun) {
-		e.(*Error).Hint = fmt.Sprintf("it holds %d; make it as deep as all requests that can complete between two polls", c.depth)
+		e.(*Error).Hint = fmt.Sprintf("it holds %d; make it as deep as all requests that can complete between two polls", c.Depth())
 	}
 	c.mu.Lock()
 	if c.fault == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
 
-// Event is an asynchronous event of a device. Object is the *QP or *CQ that it
-// concerns, nil for ports and the device, or if the object is closed by now.
+// Event is an asynchronous event of a device. Object is the *QP, *CQ or *SRQ that
+// it concerns, nil for ports and the device, or if the object is closed by now.
 // Count is how often the same event came since it was last taken.
 type Event struct {
 	Type   EventType
@@ -77,6 +77,10 @@ func (v *device) react(ev driver.Event, object any) (rest func()) {
 		if qp, ok := object.(*QP); ok {
 			qp.broke()
 		}
+	case driver.EventSRQErr:
+		if srq, ok := object.(*SRQ); ok {
+			srq.fail(errSRQ)
+		}
 	case driver.EventGIDChange, driver.EventPortActive, driver.EventPortErr, driver.EventLIDChange, driver.EventClientReregister:
 		v.gids.forget()
 	case driver.EventDeviceFatal:
@@ -104,6 +108,8 @@ func (*device) tellGone(object any) []*QP {
 		o.brokeBy(driver.ErrDeviceGone)
 		return []*QP{o}
 	case *CQ:
+		o.fail(driver.ErrDeviceGone)
+	case *SRQ:
 		o.fail(driver.ErrDeviceGone)
 	}
 	return nil

@@ -11,10 +11,13 @@ import (
 )
 
 // QPConfig is what CreateQP makes. The zero Type is RC. Cap is what is asked
-// for; QP.Cap says what was made, never less.
+// for; QP.Cap says what was made, never less. With an SRQ the QP has no receive
+// queue of its own: Cap.RecvWR and Cap.RecvSGE count for nothing, and PostRecv
+// refuses.
 type QPConfig struct {
 	Type           QPType
 	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ
 	Cap            QPCap
 	SignalAll      bool // every request is signaled
 }
@@ -30,6 +33,7 @@ type QP struct {
 	dev        *device
 	n          *node
 	cqs        [2]*CQ
+	srq        *SRQ       // nil for a receive queue of its own
 	ctl        sync.Mutex // one control call at a time
 	closed     bool       // under ctl
 	peer       atomic.Pointer[string]
@@ -61,13 +65,21 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 			return nil, &Error{Op: op, Device: v.info.Name, Object: cq.n.name, Err: err}
 		}
 	}
-	q := &QP{dev: v, typ: c.Type, cqs: [2]*CQ{c.SendCQ, c.RecvCQ}}
+	q := &QP{dev: v, typ: c.Type, cqs: [2]*CQ{c.SendCQ, c.RecvCQ}, srq: c.SRQ}
 	parents := []*node{p.n, c.SendCQ.n, c.RecvCQ.n}
+	config := driver.QPConfig{Type: c.Type, SendCQ: c.SendCQ.d, RecvCQ: c.RecvCQ.d, Cap: c.Cap, SignalAll: c.SignalAll}
+	if c.SRQ != nil {
+		if c.SRQ.dev != v {
+			return nil, &Error{Op: op, Device: v.info.Name, Object: c.SRQ.n.name, Err: errOtherDevice}
+		}
+		config.SRQ, parents = c.SRQ.d, append(parents, c.SRQ.n)
+		config.Cap.RecvWR, config.Cap.RecvSGE = 0, 0
+	}
 	err := v.create(op, rankQP, c.Type.String()+" QP", parents, func(n *node) (string, func() error, error) {
 		v.qpNumbers.Lock()
 		defer v.qpNumbers.Unlock()
-		d, err := p.d.CreateQP(driver.QPConfig{Type: c.Type, SendCQ: c.SendCQ.d, RecvCQ: c.RecvCQ.d, Cap: c.Cap,
-			SignalAll: c.SignalAll, Cookie: n.id})
+		config.Cookie = n.id
+		d, err := p.d.CreateQP(config)
 		if err != nil {
 			return "", nil, err
 		}
@@ -75,6 +87,9 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		name := fmt.Sprintf("QP %#x", q.num)
 		q.send.full = &Error{Op: "post send", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}
 		q.recv.full = &Error{Op: "post receive", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}
+		if c.SRQ != nil {
+			q.recv.fault = &Error{Op: "post receive", Device: v.info.Name, Object: name, Err: errHasSRQ, Hint: "post to the " + c.SRQ.n.name}
+		}
 		q.enter()
 		return name, q.destroy, nil
 	}, q)
@@ -149,6 +164,9 @@ func (q *QP) Cap() QPCap { return q.cap }
 
 // Type is the transport.
 func (q *QP) Type() QPType { return q.typ }
+
+// SRQ is where its receives come from, nil for a receive queue of its own.
+func (q *QP) SRQ() *SRQ { return q.srq }
 
 // State is the state last set or told by an event. Of devices that send no event
 // when a request fails, Soft-RoCE for one, only Query learns it.
@@ -301,6 +319,30 @@ func (q *QP) brokeBy(err error) {
 			w.Unlock()
 		}
 	}
+}
+
+// AttachMulticast makes a UD QP receive what is sent to the group g; lid is the
+// group's on InfiniBand and does not count on Ethernet.
+func (q *QP) AttachMulticast(g GID, lid uint16) error {
+	return q.multicast("attach QP to multicast group", g, lid, true)
+}
+
+// DetachMulticast ends what AttachMulticast began.
+func (q *QP) DetachMulticast(g GID, lid uint16) error {
+	return q.multicast("detach QP from multicast group", g, lid, false)
+}
+
+func (q *QP) multicast(op string, g GID, lid uint16, attach bool) error {
+	q.ctl.Lock()
+	defer q.ctl.Unlock()
+	err := error(driver.ErrClosed)
+	if !q.closed {
+		err = q.d.Multicast(g, lid, attach)
+	}
+	if err = wrap(op, q.dev.info.Name, q.n.name, err); err != nil {
+		err.(*Error).Peer = g.String()
+	}
+	return err
 }
 
 func (q *QP) destroy() error {

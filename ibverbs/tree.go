@@ -40,7 +40,10 @@ type node struct {
 // Ranks, in the order in which a Context closes its objects.
 const (
 	rankQP = iota
+	rankMW
 	rankMR
+	rankAH
+	rankSRQ
 	rankCQ
 	rankChannel
 	rankPD

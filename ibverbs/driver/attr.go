@@ -294,6 +294,10 @@ type CQConfig struct {
 	Cookie  uint64 // comes back in events
 }
 
+// SRQAttr is the sizes of an SRQ (struct ibv_srq_attr): receives that fit,
+// scatter entries of each, and the low-water mark that is armed, 0 for none.
+type SRQAttr struct{ WR, SGE, Limit int }
+
 // SRQConfig is what CreateSRQ makes. Limit is the low-water mark that raises an
 // event, 0 for none.
 type SRQConfig struct {

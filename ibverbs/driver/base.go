@@ -10,6 +10,9 @@ type BaseCQ struct{}
 // BaseQP does the same for a QP.
 type BaseQP struct{}
 
+// BaseSRQ does the same for an SRQ.
+type BaseSRQ struct{}
+
 //lint:ignore U1000 nothing calls it: it makes the drivers embed BasePD
 func (BasePD) basePD() {}
 
@@ -18,6 +21,9 @@ func (BaseCQ) baseCQ() {}
 
 //lint:ignore U1000 as above
 func (BaseQP) baseQP() {}
+
+//lint:ignore U1000 as above
+func (BaseSRQ) baseSRQ() {}
 
 // RegDMABuf is not supported.
 func (BasePD) RegDMABuf(DMABuf, Access) (MR, error) { return nil, lacks(FeatureDMABuf) }
@@ -43,5 +49,8 @@ func (BaseQP) Purge() {}
 
 // Multicast is not supported.
 func (BaseQP) Multicast(GID, uint16, bool) error { return lacks(FeatureMulticast) }
+
+// Resize is not supported.
+func (BaseSRQ) Resize(int) error { return lacks(FeatureResizeSRQ) }
 
 func lacks(f Feature) error { return &NotSupportedError{Feature: f, By: LacksDriver} }

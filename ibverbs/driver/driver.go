@@ -69,7 +69,9 @@ type PD interface {
 	RegDMABuf(d DMABuf, a Access) (MR, error)
 	CreateQP(c QPConfig) (QP, error)
 	CreateSRQ(c SRQConfig) (SRQ, error)
+	// CreateAH may sit in the kernel while it resolves the peer's address.
 	CreateAH(a AHAttr) (AH, error)
+	// AllocMW makes a type 2 memory window, bound to nothing.
 	AllocMW() (MW, error)
 	Close() error
 	basePD()
@@ -86,7 +88,10 @@ type CQ interface {
 	Arm(solicitedOnly bool) error
 	// Depth is how many completions fit, at least what was asked for.
 	Depth() int
+	// Resize comes under the lock of Poll and keeps what was not polled. It does
+	// not go below that: EINVAL.
 	Resize(depth int) error
+	// Moderate delays events until count completions or periodMicros are there.
 	Moderate(count, periodMicros int) error
 	Close() error
 	baseCQ()
@@ -113,11 +118,24 @@ type QP interface {
 	baseQP()
 }
 
-// SRQ is a receive queue that several QPs share.
+// SRQ is a receive queue that several QPs share. Drivers embed BaseSRQ. Its
+// calls of PostRecv come one at a time, and so do the others.
 type SRQ interface {
+	// PostRecv is as that of a QP.
 	PostRecv(wrs []RecvWR) (n int, err error)
+	// Cap is the sizes that were made, never less than what was asked for.
+	Cap() SRQAttr
+	// Query asks the device for the sizes and the limit that is armed, 0 for
+	// none.
+	Query() (SRQAttr, error)
+	// SetLimit arms one SRQ_LIMIT_REACHED event for when fewer than n receives
+	// are left; 0 disarms it.
 	SetLimit(n int) error
+	// Resize changes how many receives fit, not below what is posted.
+	Resize(wr int) error
+	// Close comes when no QP uses the SRQ. What was posted has no completion.
 	Close() error
+	baseSRQ()
 }
 
 // CompChannel delivers completion events.
@@ -134,8 +152,10 @@ type MR interface {
 	Close() error
 }
 
-// MW is a memory window.
+// MW is a memory window of type 2: the low 8 bits of its key are the program's,
+// which gives a new value with each bind.
 type MW interface {
+	// RKey is the key that the window was made with.
 	RKey() uint32
 	Close() error
 }

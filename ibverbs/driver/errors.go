@@ -141,6 +141,7 @@ const (
 	FeatureSRQ           Feature = "shared receive queue"
 	FeatureAH            Feature = "address handle"
 	FeatureResizeCQ      Feature = "CQ resize"
+	FeatureResizeSRQ     Feature = "SRQ resize"
 	FeatureModerateCQ    Feature = "CQ moderation"
 	FeatureMulticast     Feature = "UD multicast"
 	FeatureUC            Feature = "UC queue pair"

@@ -65,6 +65,10 @@ type BindMW struct {
 	RKey         uint32
 }
 
+// Remote is what a peer needs to reach the window from its first byte on, once
+// it is bound.
+func (b *BindMW) Remote() Remote { return Remote{Addr: b.Addr, RKey: b.RKey} }
+
 // WC is one completion (struct ibv_wc), 40 bytes without pointers. Unless
 // Status is Success only ID, Status, VendorErr and QPN mean anything.
 type WC struct {
