@@ -212,6 +212,9 @@ func (c *CQ) waitByTime(ctx context.Context, wcs []WC) (int, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		if n, err := c.Poll(wcs); n > 0 || err != nil {
 			return n, err
 		}
@@ -241,6 +244,9 @@ func (c *CQ) waitByEvent(ctx context.Context, wcs []WC) (int, error) {
 			if err := c.sleep(ctx); err != nil {
 				return 0, err
 			}
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
 		}
 		if n, err := c.Poll(wcs); n > 0 || err != nil {
 			return n, err

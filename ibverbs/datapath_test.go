@@ -2,6 +2,7 @@ package ibverbs_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,6 +153,9 @@ func TestErrorsName(t *testing.T) {
 	_, err = e.qps[1].PostSend(ibverbs.SendWR{Op: ibverbs.OpSend, Inline: make([]byte, 4096)})
 	if !errors.As(err, &detail) || !errors.Is(err, ibverbs.ErrInlineTooBig) || detail.Peer != e.qps[1].Peer() {
 		t.Errorf("post of too much inline: %v", err)
+	}
+	if want := fmt.Sprintf("it takes %d bytes", e.qps[1].Cap().Inline); detail != nil && !strings.Contains(detail.Hint, want) {
+		t.Errorf("the hint is %q, want %q in it", detail.Hint, want)
 	}
 }
 

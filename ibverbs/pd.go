@@ -120,11 +120,17 @@ func (m *MR) Remote(off int) Remote {
 	return Remote{Addr: m.addr + uint64(off), RKey: m.rkey}
 }
 
-// SGE is the n bytes from off on. A range outside the MR panics, as a slice
-// expression does: check offsets that come from a peer before.
+// longest is the most that one message carries (IBTA 9.7.2): 2 GiB.
+const longest = 1 << 31
+
+// SGE is the n bytes from off on, at most 2 GiB. A range outside the MR panics,
+// as a slice expression does: check offsets that come from a peer before.
 func (m *MR) SGE(off, n int) SGE {
-	if off < 0 || n < 0 || n > 1<<31 || uint64(off)+uint64(n) > m.n {
+	if off < 0 || n < 0 || uint64(off)+uint64(n) > m.n {
 		outside(off, n, m.n)
+	}
+	if n > longest {
+		panic(fmt.Sprintf("ibverbs: an SGE of %d bytes is longer than a message, which has at most %d", n, longest))
 	}
 	return SGE{Addr: m.addr + uint64(off), Length: uint32(n), LKey: m.lkey}
 }

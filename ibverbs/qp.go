@@ -153,7 +153,25 @@ func (q *QP) refused(op string, w *queue, err error) error {
 	}
 	e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
 	e.Peer = q.Peer()
+	if e.Hint == "" {
+		e.Hint = q.limit(w, err)
+	}
 	return e
+}
+
+// limit is what the QP takes, where a request asked for more.
+func (q *QP) limit(w *queue, err error) string {
+	sges := q.cap.SendSGE
+	if w == &q.recv {
+		sges = q.cap.RecvSGE
+	}
+	switch {
+	case errors.Is(err, driver.ErrInlineTooBig):
+		return fmt.Sprintf("it takes %d bytes; QPCap.Inline asks for more", q.cap.Inline)
+	case errors.Is(err, driver.ErrTooManySGE):
+		return fmt.Sprintf("it takes %d; QPCap.SendSGE and RecvSGE ask for more", sges)
+	}
+	return ""
 }
 
 // Num is the QP number, 24 bits.

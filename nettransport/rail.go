@@ -123,7 +123,8 @@ func (c *Comm) metadata(exported int, at uint64) socketboot.Metadata {
 			GID: in.GID, FIFORKey: c.rails[i].rings[exported].RKey()})
 	}
 	if c.layout.HasTrafficClass() {
-		m.TrafficClass, m.ServiceLevel = c.lanes[0].qp.Params.TrafficClass, c.lanes[0].qp.Params.ServiceLevel
+		set := c.lanes[0].qp.Params()
+		m.TrafficClass, m.ServiceLevel = set.TrafficClass, set.ServiceLevel
 	}
 	return m
 }

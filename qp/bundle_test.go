@@ -123,7 +123,7 @@ func TestLaneOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, q := range b.QPs {
-		if p := q.Params; p.TrafficClass != 3 || p.ServiceLevel != uint8(i+1) {
+		if p := q.params; p.TrafficClass != 3 || p.ServiceLevel != uint8(i+1) {
 			t.Errorf("QP %d: %+v", i, p)
 		}
 	}

@@ -35,7 +35,7 @@ func (q *QP) ConnectContext(ctx context.Context, peer Info) error {
 	if err := q.toRTR(ctx, &rtr); err != nil {
 		return q.explain(err, &peer)
 	}
-	p := &q.Params
+	p := &q.params
 	if err := q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, SQPSN: p.SendPSN, Timeout: p.Timeout, RetryCnt: p.Retry,
 		RNRRetry: p.RNRRetry, MaxRdAtomic: p.MaxRdAtomic},
 		ibverbs.QPStateMask|ibverbs.QPSQPSN|ibverbs.QPTimeout|ibverbs.QPRetryCnt|ibverbs.QPRNRRetry|ibverbs.QPMaxQPRdAtomic); err != nil {
@@ -75,8 +75,8 @@ func (q *QP) checkPeer(peer *Info) error {
 		return bad("GID is empty")
 	case addr.IsMulticast():
 		return bad("GID %v is that of a group", addr)
-	case familyOf(peer.GID) != familyOf(q.Choice.GID):
-		return bad("its GID %v is %v, ours, %v, is not", addr, familyOf(peer.GID), q.Choice.GID.Addr())
+	case familyOf(peer.GID) != familyOf(q.choice.GID):
+		return bad("its GID %v is %v, ours, %v, is not", addr, familyOf(peer.GID), q.choice.GID.Addr())
 	}
 	return nil
 }
@@ -89,26 +89,26 @@ const rtrMask = ibverbs.QPStateMask | ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs
 
 func (q *QP) rtr(peer *Info) ibverbs.QPAttr {
 	return ibverbs.QPAttr{State: ibverbs.StateRTR, PathMTU: min(peer.MTU, q.mtu()), DestQPN: peer.QPN, RQPSN: peer.PSN,
-		MaxDestRdAtomic: q.Params.MaxDestRdAtomic, MinRNRTimer: q.Params.MinRNR, AH: q.addressOf(peer)}
+		MaxDestRdAtomic: q.params.MaxDestRdAtomic, MinRNRTimer: q.params.MinRNR, AH: q.addressOf(peer)}
 }
 
 // addressOf is the way to the peer. On InfiniBand the GID counts only between
 // subnets, where the LID is that of the way to the router, taken from the
 // peer's GID if it has one.
 func (q *QP) addressOf(peer *Info) ibverbs.AHAttr {
-	p := &q.Params
+	p := &q.params
 	ah := ibverbs.AHAttr{SL: p.ServiceLevel, Port: p.Port}
 	infiniband := q.port.LinkLayer == ibverbs.LinkInfiniBand
 	if infiniband {
 		ah.DLID = peer.LID
-		if sameSubnet(q.Choice.GID, peer.GID) {
+		if sameSubnet(q.choice.GID, peer.GID) {
 			return ah
 		}
 		if l := flid(peer.GID); l != 0 {
 			ah.DLID = l
 		}
 	}
-	ah.IsGlobal, ah.DGID, ah.SGIDIndex, ah.HopLimit = true, peer.GID, q.Choice.Index, p.HopLimit
+	ah.IsGlobal, ah.DGID, ah.SGIDIndex, ah.HopLimit = true, peer.GID, q.choice.Index, p.HopLimit
 	ah.FlowLabel = p.FlowLabel
 	if !infiniband {
 		ah.TrafficClass = p.TrafficClass
@@ -127,10 +127,10 @@ func (q *QP) toRTR(ctx context.Context, a *ibverbs.QPAttr) error {
 			return q.fail("modify QP to RTR", cause.Of(ctx), "")
 		}
 		err := q.Modify(a, rtrMask)
-		if err == nil || !errors.Is(err, syscall.ETIMEDOUT) || n >= q.Params.RTRRetries {
+		if err == nil || !errors.Is(err, syscall.ETIMEDOUT) || n >= q.params.RTRRetries {
 			return err
 		}
-		wait := time.NewTimer(time.Duration(n+1) * q.Params.RTRRetryWait)
+		wait := time.NewTimer(time.Duration(n+1) * q.params.RTRRetryWait)
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -150,14 +150,14 @@ func (q *QP) explain(err error, peer *Info) error {
 	if e.Hint != "" {
 		return e
 	}
-	ours := q.Choice.GID.Addr()
+	ours := q.choice.GID.Addr()
 	switch {
 	case errors.Is(err, syscall.ETIMEDOUT):
-		e.Hint = fmt.Sprintf("no route from %v to the peer's address, or nobody answers for it (ARP, ND); GID here: %s", ours, q.Choice.Reason)
+		e.Hint = fmt.Sprintf("no route from %v to the peer's address, or nobody answers for it (ARP, ND); GID here: %s", ours, q.choice.Reason)
 	case errors.Is(err, syscall.ENODEV):
 		e.Hint = fmt.Sprintf("the net device of %v lives in another network namespace, or is gone", ours)
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		e.Hint = fmt.Sprintf("no route from %v to the peer's address; GID here: %s", ours, q.Choice.Reason)
+		e.Hint = fmt.Sprintf("no route from %v to the peer's address; GID here: %s", ours, q.choice.Reason)
 	}
 	return e
 }
@@ -170,10 +170,10 @@ func peerName(peer *Info) string {
 }
 
 func (q *QP) pathTo(peer *Info, rtr *ibverbs.QPAttr) Path {
-	p := Path{Device: q.pd.Info().Name, Port: q.Params.Port, GIDIndex: q.Choice.Index, Local: q.Choice.GID, Remote: peer.GID,
+	p := Path{Device: q.pd.Info().Name, Port: q.params.Port, GIDIndex: q.choice.Index, Local: q.choice.GID, Remote: peer.GID,
 		LocalQPN: q.Num(), RemoteQPN: peer.QPN, FlowLabel: rtr.AH.FlowLabel, TrafficClass: rtr.AH.TrafficClass,
 		ServiceLevel: rtr.AH.SL, MTU: rtr.PathMTU}
-	if q.Choice.Type == ibverbs.GIDTypeRoCEv2 {
+	if q.choice.Type == ibverbs.GIDTypeRoCEv2 {
 		p.UDPSourcePort = UDPSourcePort(p.FlowLabel, p.LocalQPN, p.RemoteQPN)
 	}
 	return p

@@ -28,7 +28,7 @@ func Example() {
 	var wcs [1]ibverbs.WC
 	must(cq.Wait(context.Background(), wcs[:]))
 	check(cq.Err(&wcs[0]))
-	fmt.Printf("%s over %s\n", buf.Bytes()[4096:4101], a.Choice.Reason)
+	fmt.Printf("%s over %s\n", buf.Bytes()[4096:4101], a.Choice().Reason)
 	// Output: hello over index 1, RoCE v2 10.77.0.1 on memnet0.1, the best by type, scope, family, net device and index
 }
 

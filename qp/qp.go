@@ -12,15 +12,18 @@ import (
 // any goroutine; only one may Connect.
 type QP struct {
 	*ibverbs.QP
-	// Params is what it was made with.
-	Params Params
-	// Choice is the local GID and why it was taken.
-	Choice Choice
-
-	pd   *ibverbs.PD
-	port ibverbs.PortAttr // when it was made
-	path Path
+	params Params
+	choice Choice
+	pd     *ibverbs.PD
+	port   ibverbs.PortAttr // when it was made
+	path   Path
 }
+
+// Params is what it was made with.
+func (q *QP) Params() Params { return q.params }
+
+// Choice is the local GID and why it was taken.
+func (q *QP) Choice() Choice { return q.choice }
 
 // Info is what one end of a connection tells the other. None of it is trusted:
 // Connect checks each field.
@@ -67,12 +70,12 @@ func (p Path) String() string {
 // New makes a queue pair with the CQs send and recv, which may be one, and
 // brings it to INIT. The port must be active and have a usable GID.
 func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
-	q := &QP{pd: pd, Params: Defaults()}
+	q := &QP{pd: pd, params: Defaults()}
 	for _, opt := range opts {
-		opt(&q.Params)
+		opt(&q.params)
 	}
 	const op = "make QP"
-	p := &q.Params
+	p := &q.params
 	if what := p.check(); what != "" {
 		return nil, q.fail(op, fmt.Errorf("%s: %w", what, syscall.EINVAL), "")
 	}
@@ -96,7 +99,7 @@ func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
 func (q *QP) lookAtPort() error {
 	const op = "make QP"
 	var err error
-	if q.port, err = q.pd.Port(q.Params.Port); err != nil {
+	if q.port, err = q.pd.Port(q.params.Port); err != nil {
 		return err
 	}
 	if q.port.State != ibverbs.PortActive {
@@ -108,11 +111,11 @@ func (q *QP) lookAtPort() error {
 	if q.port.LinkLayer == ibverbs.LinkInfiniBand && q.port.LID == 0 {
 		return q.fail(op, fmt.Errorf("port has no LID: %w", syscall.ENETDOWN), "is a subnet manager running?")
 	}
-	table, err := q.pd.GIDs(q.Params.Port)
+	table, err := q.pd.GIDs(q.params.Port)
 	if err != nil {
 		return err
 	}
-	if q.Choice, err = q.Params.ChooseGID(q.port.LinkLayer, table); err != nil {
+	if q.choice, err = q.params.ChooseGID(q.port.LinkLayer, table); err != nil {
 		if e, ok := err.(*ibverbs.Error); ok {
 			e.Device = q.device()
 		}
@@ -123,13 +126,13 @@ func (q *QP) lookAtPort() error {
 
 // Info is what the peer needs to connect to q.
 func (q *QP) Info() Info {
-	return Info{GID: q.Choice.GID, QPN: q.Num(), PSN: q.Params.SendPSN, LID: q.port.LID, Port: uint8(q.Params.Port),
+	return Info{GID: q.choice.GID, QPN: q.Num(), PSN: q.params.SendPSN, LID: q.port.LID, Port: uint8(q.params.Port),
 		LinkLayer: q.port.LinkLayer, MTU: q.mtu()}
 }
 
 // mtu is the largest path MTU that this end can use.
 func (q *QP) mtu() ibverbs.MTU {
-	if m := q.Params.MTU; m != 0 {
+	if m := q.params.MTU; m != 0 {
 		return min(m, q.port.ActiveMTU)
 	}
 	return q.port.ActiveMTU
@@ -138,7 +141,7 @@ func (q *QP) mtu() ibverbs.MTU {
 // Path is the way of the connection, complete after Connect.
 func (q *QP) Path() Path { return q.path }
 
-func (q *QP) device() string { return fmt.Sprintf("%s/%d", q.pd.Info().Name, q.Params.Port) }
+func (q *QP) device() string { return fmt.Sprintf("%s/%d", q.pd.Info().Name, q.params.Port) }
 
 func (q *QP) fail(op string, err error, hint string) *ibverbs.Error {
 	e := &ibverbs.Error{Op: op, Device: q.device(), Err: err, Hint: hint}

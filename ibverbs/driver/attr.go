@@ -18,6 +18,23 @@ func (g GID) IsZero() bool { return g == GID{} }
 // String is the address form, "::ffff:10.0.0.1" for a mapped IPv4 address.
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
+// MarshalText is the text of String, for JSON and flags.
+func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText takes an IPv6 address, or an IPv4 address for a mapped one. A
+// zone is refused: a GID has none.
+func (g *GID) UnmarshalText(text []byte) error {
+	a, err := netip.ParseAddr(string(text))
+	if err != nil {
+		return fmt.Errorf("GID %q: %w", text, err)
+	}
+	if a.Zone() != "" {
+		return fmt.Errorf("GID %q: a GID has no zone", text)
+	}
+	*g = a.As16()
+	return nil
+}
+
 // MTU is enum ibv_mtu: 1 is 256 bytes, 5 is 4096.
 type MTU uint8
 

@@ -44,7 +44,7 @@ func TestConformanceOnSim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drv := New(Config{Addrs: c.addrs, Network: OnSim(NewSim(c.sim))})
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 12, NoPostAllocs: raceDetector,
+				Timeout: 12, PostAllocates: raceDetector,
 				Open: func(t testing.TB) (a, b drivertest.End) { return openDevices(t, drv, "soft0", c.b) },
 			})
 		})
@@ -64,7 +64,7 @@ func TestConformanceOnUDP(t *testing.T) {
 				b = "soft1"
 			}
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 14, NoPostAllocs: raceDetector,
+				Timeout: 14, PostAllocates: raceDetector,
 				Open: func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
 			})
 		})

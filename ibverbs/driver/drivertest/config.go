@@ -26,10 +26,10 @@ type Config struct {
 	// Seed of the random choices; 0 takes one from the clock and prints it.
 	Seed uint64
 
-	NoAtomics    bool // even though the device says it has them
-	NoSQD        bool // no state SQD
-	NoOverrun    bool // a CQ that is too small is not noticed
-	NoPostAllocs bool // posting or polling allocates, for a device that moves packets in the callers' goroutines
+	NoAtomics     bool // even though the device says it has them
+	NoSQD         bool // no state SQD
+	NoOverrun     bool // a CQ that is too small is not noticed
+	PostAllocates bool // posting or polling allocates, for a device that moves packets in the callers' goroutines
 }
 
 // End is a port of a device that a test uses, with the GID to use as source.
