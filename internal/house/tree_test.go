@@ -66,6 +66,9 @@ func eachFile(f func(path string) error) error {
 			}
 			return nil
 		}
+		if entry.Name() == ".git" {
+			return nil // of a worktree
+		}
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
