@@ -20,6 +20,7 @@ var rooms = [][]string{
 	{"socketboot"},
 	{"fifo"},
 	{"qp"},
+	{"internal/pingpong"},
 	{"internal/hwtest"},
 	{"mr"},
 	{"ibverbs"},
