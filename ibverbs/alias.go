@@ -278,6 +278,7 @@ const (
 	FeatureDMABuf        = driver.FeatureDMABuf
 	FeatureAtomics       = driver.FeatureAtomics
 	FeatureFlowLabelPort = driver.FeatureFlowLabelPort
+	FeatureCounters      = driver.FeatureCounters
 	FeatureOnDemand      = driver.FeatureOnDemand
 	FeatureResizeCQ      = driver.FeatureResizeCQ
 	FeatureResizeSRQ     = driver.FeatureResizeSRQ

@@ -149,6 +149,7 @@ const (
 	FeatureAtomics       Feature = "remote atomics"
 	FeatureOnDemand      Feature = "on-demand paging"
 	FeatureFlowLabelPort Feature = "UDP source port by flow label"
+	FeatureCounters      Feature = "counters"
 )
 
 // Lacks says which part does not have a feature.

@@ -31,9 +31,18 @@ func (c *softContext) GIDs(n int) ([]driver.GIDEntry, error) {
 	return []driver.GIDEntry{{GID: gidOf(c.e.addr), Type: driver.GIDTypeRoCEv2, NetDev: c.e.netdev.Name, IfIndex: c.e.netdev.Index}}, nil
 }
 
+// Counters is those of the device, which all its contexts share, since it was
+// opened first. See the package for what they mean.
+func (c *softContext) Counters(n int) ([]driver.Counter, error) {
+	if n != 1 {
+		return nil, syscall.EINVAL
+	}
+	return c.e.counters.list(c.e.link.Stats()), nil
+}
+
 func (c *softContext) Probe(f driver.Feature) error {
 	switch f {
-	case driver.FeatureAtomics, driver.FeatureResizeCQ:
+	case driver.FeatureAtomics, driver.FeatureResizeCQ, driver.FeatureCounters:
 		return nil
 	}
 	return &driver.NotSupportedError{Feature: f, By: driver.LacksDriver}

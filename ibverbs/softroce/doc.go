@@ -28,6 +28,28 @@
 // that is silent ends a connection after RetryCnt+1 time-outs of
 // 4.096 µs × 2^Timeout since its last sign of life; retry count 7 is seven.
 //
+// # Counters
+//
+// ibverbs.Context.Counters tells what became of packets, under the names of the
+// kernel's Soft-RoCE where it counts the same. Each packet that came is in
+// rcvd_pkts, and dropped for one reason at most:
+//
+//	rcvd_malformed_err   no RoCE v2 packet, or one for another kind of queue pair
+//	rcvd_icrc_err        damaged
+//	rcvd_pkey_err        another partition
+//	rcvd_unknown_qp      no such queue pair
+//	rcvd_wrong_peer      not from the peer of its queue pair
+//	rcvd_wrong_state     a request to a queue pair that is not ready
+//	rcvd_stale_answer    an answer to nothing that is under way
+//	out_of_seq_request   a request behind a gap
+//	duplicate_request    a request that was executed before
+//
+// rcvd_buffer_drops did not come that far: the socket had no room. NAKs sent are
+// send_rnr_err, send_inv_req_err, send_access_err and send_op_err; those received
+// rcvd_rnr_err and rcvd_seq_err. Rounds of retransmission are completer_retry_err,
+// of which local_ack_timeout_err began by the timer; connections that ended,
+// retry_exceeded_err, retry_rnr_exceeded_err and bad_response_err.
+//
 // # What it protects
 //
 // Keys and QP numbers are random. Each remote access is checked against the key,

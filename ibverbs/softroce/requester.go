@@ -227,6 +227,7 @@ func (q *qp) retry() {
 
 // failSend ends the oldest request with s and the queue pair with it.
 func (q *qp) failSend(s driver.Status) {
+	q.e.counters.failure(s)
 	q.setState(driver.StateErr)
 	if q.sq.done < q.sq.posted {
 		q.completeSend(s, 0)

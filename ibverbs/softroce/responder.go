@@ -139,6 +139,7 @@ func (q *qp) execute(p *packet) {
 
 // refuse ends the connection with a NAK for the packet that was expected.
 func (q *qp) refuse(v verdict) {
+	q.e.counters.refusal(v)
 	s := wire.SynOperational
 	switch v {
 	case invalidRequest:

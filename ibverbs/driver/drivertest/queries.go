@@ -45,7 +45,7 @@ func testProbes(t *testing.T, s *side) {
 	for _, f := range []driver.Feature{
 		driver.FeatureDMABuf, driver.FeatureMW1, driver.FeatureMW2, driver.FeatureECE, driver.FeatureSRQ, driver.FeatureAH,
 		driver.FeatureResizeCQ, driver.FeatureModerateCQ, driver.FeatureMulticast, driver.FeatureUC, driver.FeatureUD,
-		driver.FeatureAtomics, driver.FeatureOnDemand, driver.FeatureFlowLabelPort, "no such feature",
+		driver.FeatureAtomics, driver.FeatureOnDemand, driver.FeatureFlowLabelPort, driver.FeatureCounters, "no such feature",
 	} {
 		err := s.Context.Probe(f)
 		var not *driver.NotSupportedError
@@ -56,6 +56,7 @@ func testProbes(t *testing.T, s *side) {
 	if s.Context.Probe("no such feature") == nil {
 		t.Error("a feature that does not exist is there")
 	}
+	testCounters(t, s)
 	if s.Context.Probe(driver.FeatureDMABuf) != nil {
 		_, err := pd.RegDMABuf(driver.DMABuf{FD: -1, Length: 4096}, driver.LocalWrite)
 		wantErr(t, "DMA-BUF without the feature", err, driver.ErrNotSupported)
@@ -63,6 +64,33 @@ func testProbes(t *testing.T, s *side) {
 	if s.Context.Probe(driver.FeatureSRQ) != nil {
 		_, err := pd.CreateSRQ(driver.SRQConfig{WR: 4, SGE: 1})
 		wantErr(t, "SRQ without the feature", err, driver.ErrNotSupported)
+	}
+}
+
+// testCounters sees that names are there and differ, and no port but the device's
+// counts.
+func testCounters(t *testing.T, s *side) {
+	r, ok := s.Context.(driver.CounterReader)
+	if has := s.Context.Probe(driver.FeatureCounters) == nil; !ok || !has {
+		if has && !ok {
+			t.Error("the probe finds counters that cannot be read")
+		}
+		return
+	}
+	counters, err := r.Counters(1)
+	check(t, "counters", err)
+	names := map[string]bool{}
+	for _, c := range counters {
+		if c.Name == "" || names[c.Name] {
+			t.Errorf("counter %q is there twice, or has no name", c.Name)
+		}
+		names[c.Name] = true
+	}
+	if len(names) == 0 {
+		t.Error("no counter, and the probe finds some")
+	}
+	if _, err := r.Counters(s.attr.Ports + 1); err == nil {
+		t.Errorf("port %d of %d counts", s.attr.Ports+1, s.attr.Ports)
 	}
 }
 

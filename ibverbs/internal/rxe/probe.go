@@ -13,6 +13,9 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		return &driver.NotSupportedError{Feature: f, By: driver.LacksDevice}
+	case driver.FeatureCounters:
+		_, err := c.Counters(1)
+		return err
 	case driver.FeatureFlowLabelPort:
 		// Before that the port is a hash of the QP number alone.
 		if atLeast(release(c.proc), 5, 18) {
