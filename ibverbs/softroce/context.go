@@ -42,7 +42,7 @@ func (c *softContext) Counters(n int) ([]driver.Counter, error) {
 
 func (c *softContext) Probe(f driver.Feature) error {
 	switch f {
-	case driver.FeatureAtomics, driver.FeatureResizeCQ, driver.FeatureCounters:
+	case driver.FeatureAtomics, driver.FeatureResizeCQ, driver.FeatureCounters, driver.FeatureSRQ, driver.FeatureResizeSRQ:
 		return nil
 	}
 	return &driver.NotSupportedError{Feature: f, By: driver.LacksDriver}

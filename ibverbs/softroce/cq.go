@@ -29,7 +29,7 @@ type cq struct {
 type cqe struct {
 	wc    driver.WC
 	qp    *qp
-	freed *atomic.Uint64 // position up to which slots of the queue are free
+	freed *atomic.Uint64 // position up to which slots of the queue are free; nil for an SRQ
 	upTo  uint64
 }
 
@@ -49,7 +49,9 @@ func (c *cq) Poll(wcs []driver.WC) (n int, err error) {
 	for ; n < len(wcs) && c.n > 0; n++ {
 		e := &c.ring[c.head]
 		wcs[n] = e.wc
-		e.freed.Store(e.upTo)
+		if e.freed != nil {
+			e.freed.Store(e.upTo)
+		}
 		e.qp, e.freed = nil, nil
 		if c.head++; c.head == len(c.ring) {
 			c.head = 0

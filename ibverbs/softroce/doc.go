@@ -13,8 +13,8 @@
 //
 // Reliable connections with all operations but memory windows: SEND, WRITE, both
 // with immediate data, READ, FETCH_ADD and CMP_SWP, inline data, gather and
-// scatter; completion channels with solicited events; asynchronous events. Probe of
-// a context says what is missing.
+// scatter; shared receive queues; completion channels with solicited events;
+// asynchronous events. Probe of a context says what is missing.
 //
 // # How it works
 //

@@ -24,9 +24,10 @@ type engine struct {
 	counters counters
 	pump     *pump
 
-	qps table[qp]
-	mrs table[mr]
-	cqs atomic.Int64
+	qps  table[qp]
+	mrs  table[mr]
+	cqs  atomic.Int64
+	srqs atomic.Int64
 
 	flowsMu sync.Mutex
 	flows   map[netip.Addr]*flow

@@ -13,6 +13,8 @@ const (
 	maxMR         = 1 << 20
 	maxMRSize     = 1 << 40
 	maxPD         = 1 << 16
+	maxSRQ        = 1 << 16
+	maxSRQWR      = 1 << 15
 	maxRdAtomic   = 64
 	maxMessage    = 1 << 31
 	compVectors   = 1
@@ -27,6 +29,6 @@ func deviceAttr(guid uint64) driver.DeviceAttr {
 		Firmware: firmwareLabel, NodeGUID: guid, SysGUID: guid, VendorPartID: vendorPartID,
 		MaxMRSize: maxMRSize, PageSizes: 1 << 12, MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxSGERead: maxSGE,
 		MaxCQ: maxCQ, MaxCQE: maxCQE, MaxMR: maxMR, MaxPD: maxPD, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
-		MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
+		MaxSRQ: maxSRQ, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSGE, MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
 	}
 }

@@ -23,20 +23,22 @@ type qp struct {
 	cap            driver.QPCap
 	signalAll      bool
 	typ            driver.QPType
-	rq             *recvQueue
+	rq             *recvQueue // nil with an SRQ
+	srq            *srq
 	inError        atomic.Bool // for PostRecv, which does without the lock
 
-	mu     sync.Mutex
-	closed bool
-	attr   driver.QPAttr
-	to     netip.AddrPort // the peer
-	from   uint16         // the port that packets leave from
-	path   wire.Path
-	mtu    int // of the path, in bytes
-	flow   *flow
-	sq     sendQueue
-	req    requester
-	resp   responder
+	mu          sync.Mutex
+	closed      bool
+	attr        driver.QPAttr
+	to          netip.AddrPort // the peer
+	from        uint16         // the port that packets leave from
+	path        wire.Path
+	mtu         int // of the path, in bytes
+	flow        *flow
+	sq          sendQueue
+	req         requester
+	resp        responder
+	lastWQETold bool // the event of the SRQ
 
 	dirty  bool // it is on the list of the receiving goroutine
 	onPump bool // it is on the pump's list, under the pump's lock
@@ -44,8 +46,6 @@ type qp struct {
 
 func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	switch {
-	case c.SRQ != nil:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureSRQ, By: driver.LacksDriver}
 	case c.Type == driver.UC:
 		return nil, &driver.NotSupportedError{Feature: driver.FeatureUC, By: driver.LacksDriver}
 	case c.Type == driver.UD:
@@ -53,9 +53,16 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	}
 	sendCQ, ok1 := c.SendCQ.(*cq)
 	recvCQ, ok2 := c.RecvCQ.(*cq)
+	var shared *srq
+	ok3 := true
+	if c.SRQ != nil {
+		c.Cap.RecvWR, c.Cap.RecvSGE = 0, 0
+		shared, ok3 = c.SRQ.(*srq)
+		ok3 = ok3 && shared.pd.ctx == p.ctx
+	}
 	switch {
 	case c.Type != driver.RC,
-		!ok1 || !ok2 || sendCQ.ctx != p.ctx || recvCQ.ctx != p.ctx,
+		!ok1 || !ok2 || !ok3 || sendCQ.ctx != p.ctx || recvCQ.ctx != p.ctx,
 		outside(c.Cap.SendWR, maxQPWR) || outside(c.Cap.RecvWR, maxQPWR),
 		outside(c.Cap.SendSGE, maxSGE) || outside(c.Cap.RecvSGE, maxSGE),
 		outside(c.Cap.Inline, maxInline):
@@ -65,9 +72,13 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	}
 	q := &qp{
 		pd: p, e: p.e, sendCQ: sendCQ, recvCQ: recvCQ, cookie: c.Cookie, cap: c.Cap, signalAll: c.SignalAll, typ: c.Type,
-		sq: newSendQueue(c.Cap), rq: newRecvQueue(c.Cap),
+		sq: newSendQueue(c.Cap), srq: shared,
 	}
-	q.cap.SendWR, q.cap.RecvWR = ringSize(c.Cap.SendWR), ringSize(c.Cap.RecvWR)
+	q.cap.SendWR = ringSize(c.Cap.SendWR)
+	if shared == nil {
+		q.cap.RecvWR = ringSize(c.Cap.RecvWR)
+		q.rq = newRecvQueue(q.cap.RecvWR, q.cap.RecvSGE)
+	}
 	_, err := p.e.qps.add(q, p.e.random, wire.PSNMask, func(n uint32) bool {
 		q.num = n
 		return n > 1 && n < wire.PSNMask // 0, 1 and the last are special to the IBTA
@@ -77,6 +88,9 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	}
 	sendCQ.users.Add(1)
 	recvCQ.users.Add(1)
+	if shared != nil {
+		shared.users.Add(1)
+	}
 	p.users.Add(1)
 	return q, nil
 }
@@ -98,6 +112,9 @@ func (q *qp) Query() (driver.QPAttr, error) {
 }
 
 func (q *qp) PostRecv(wrs []driver.RecvWR) (n int, err error) {
+	if q.srq != nil {
+		return 0, syscall.EINVAL
+	}
 	n, err = q.rq.post(wrs)
 	if n > 0 && q.inError.Load() {
 		q.mu.Lock()
@@ -115,6 +132,9 @@ func (q *qp) Close() error {
 	q.e.qps.remove(q.num)
 	q.sendCQ.users.Add(-1)
 	q.recvCQ.users.Add(-1)
+	if q.srq != nil {
+		q.srq.users.Add(-1)
+	}
 	q.pd.users.Add(-1)
 	return nil
 }
@@ -124,11 +144,13 @@ func (q *qp) clear() {
 	q.stopRequester()
 	q.stopResponder()
 	q.sq.reset()
-	q.rq.reset()
+	if q.rq != nil {
+		q.rq.reset()
+	}
 	q.sendCQ.drop(q)
 	q.recvCQ.drop(q)
 	q.attr = driver.QPAttr{}
-	q.flow = nil
+	q.flow, q.lastWQETold = nil, false
 }
 
 // fail puts the queue pair into the error state, as the device does by itself.
@@ -140,7 +162,8 @@ func (q *qp) fail() {
 	q.flush()
 }
 
-// flush completes all that is not done, in the order of posting.
+// flush completes all that is not done, in the order of posting. Receives of a
+// shared queue stay there.
 func (q *qp) flush() {
 	q.stopRequester()
 	for q.sq.done < q.sq.posted {
@@ -148,6 +171,10 @@ func (q *qp) flush() {
 	}
 	q.sq.next = q.sq.done
 	q.flushResponder()
+	if q.srq != nil {
+		q.lastWQE()
+		return
+	}
 	for q.takeReceive() {
 		q.completeRecv(driver.WC{Status: driver.WRFlushErr}, false)
 	}
@@ -174,7 +201,11 @@ func (q *qp) completeRecv(wc driver.WC, solicited bool) {
 	r := &q.resp
 	wc.ID, wc.QPN = r.recv.id, q.num
 	r.hasRecv = false
-	if !q.recvCQ.put(cqe{wc: wc, qp: q, freed: &q.rq.freed, upTo: r.recvUpTo}, solicited) {
+	e := cqe{wc: wc, qp: q}
+	if q.rq != nil {
+		e.freed, e.upTo = &q.rq.freed, r.recvUpTo
+	}
+	if !q.recvCQ.put(e, solicited) {
 		q.fail()
 	}
 }

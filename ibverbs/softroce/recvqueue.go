@@ -26,14 +26,18 @@ type receive struct {
 	sgl []driver.SGE
 }
 
-func newRecvQueue(c driver.QPCap) *recvQueue {
-	n := ringSize(c.RecvWR)
-	return &recvQueue{blocks: make([][]receive, (n+blockSize-1)/blockSize), mask: uint64(n - 1), sge: c.RecvSGE}
+func newRecvQueue(wr, sge int) *recvQueue {
+	n := ringSize(wr)
+	return &recvQueue{blocks: make([][]receive, (n+blockSize-1)/blockSize), mask: uint64(n - 1), sge: sge}
 }
 
 func (r *recvQueue) post(wrs []driver.RecvWR) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.push(wrs)
+}
+
+func (r *recvQueue) push(wrs []driver.RecvWR) (n int, err error) {
 	for ; n < len(wrs); n++ {
 		wr := &wrs[n]
 		if len(wr.SGL) > r.sge {
@@ -68,14 +72,19 @@ func (r *recvQueue) slot() *receive {
 func (r *recvQueue) take(to *receive) (upTo uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	ok = r.pop(to)
+	return r.done, ok
+}
+
+func (r *recvQueue) pop(to *receive) bool {
 	if r.done == r.posted {
-		return 0, false
+		return false
 	}
 	i := r.done & r.mask
 	e := &r.blocks[i/blockSize][i%blockSize]
 	to.id, to.sgl = e.id, append(to.sgl[:0], e.sgl...)
 	r.done++
-	return r.done, true
+	return true
 }
 
 func (r *recvQueue) reset() {

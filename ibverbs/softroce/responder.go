@@ -39,8 +39,12 @@ type writeTarget struct {
 func (q *qp) startResponder() {
 	r := &q.resp
 	recv := r.recv
-	if cap(recv.sgl) < q.cap.RecvSGE {
-		recv.sgl = make([]driver.SGE, 0, q.cap.RecvSGE)
+	sge := q.cap.RecvSGE
+	if q.srq != nil {
+		sge = q.srq.ring.sge
+	}
+	if cap(recv.sgl) < sge {
+		recv.sgl = make([]driver.SGE, 0, sge)
 	}
 	replies := r.replies
 	*r = responder{psn: r.psn, recv: recv}
@@ -64,7 +68,13 @@ func (q *qp) flushResponder() {
 // takeReceive takes the oldest receive, if there is one.
 func (q *qp) takeReceive() bool {
 	r := &q.resp
-	upTo, ok := q.rq.take(&r.recv)
+	var upTo uint64
+	var ok bool
+	if q.srq != nil {
+		ok = q.srq.take(&r.recv)
+	} else {
+		upTo, ok = q.rq.take(&r.recv)
+	}
 	if ok {
 		r.hasRecv, r.recvUpTo, r.recvTotal = true, upTo, total(r.recv.sgl)
 	}
@@ -215,7 +225,7 @@ func (q *qp) performSend(p *packet) verdict {
 	case uint64(r.got)+uint64(len(p.payload)) > r.recvTotal:
 		q.completeRecv(driver.WC{Status: driver.LocLenErr}, false)
 		return invalidRequest
-	case !q.scatter(r.recv.sgl, r.got, p.payload):
+	case !q.scatterRecv(r.got, p.payload):
 		q.completeRecv(driver.WC{Status: driver.LocProtErr}, false)
 		return operationFailed
 	}

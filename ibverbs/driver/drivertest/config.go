@@ -27,6 +27,7 @@ type Config struct {
 	Seed uint64
 
 	NoAtomics     bool // even though the device says it has them
+	NoSRQ         bool // even though the device says it has them
 	NoSQD         bool // no state SQD
 	NoOverrun     bool // a CQ that is too small is not noticed
 	PostAllocates bool // posting or polling allocates, for a device that moves packets in the callers' goroutines
@@ -95,6 +96,7 @@ func Run(t *testing.T, c Config) {
 		{"AsyncEvents", testAsyncEvents},
 		{"Overrun", testOverrun},
 		{"SharedCQ", testSharedCQ},
+		{"SRQ", testSRQ},
 		{"Teardown", testTeardown},
 		{"CloseUnderLoad", testCloseUnderLoad},
 		{"Allocations", testAllocations},

@@ -266,11 +266,17 @@ func testRemovesEntries(t *testing.T, cfg Config) {
 }
 
 // twin is another QP with the same PD, CQ and memory.
-func (s *side) twin() *side {
+func (s *side) twin() *side { return s.twinOn(nil) }
+
+// twinOn is a twin that takes its receives from an SRQ, if there is one.
+func (s *side) twinOn(srq driver.SRQ) *side {
 	c := &side{t: s.t, cfg: s.cfg, End: s.End, attr: s.attr, port: s.port, gid: s.gid, pd: s.pd, cq: s.cq, mem: s.mem, mr: s.mr}
 	var err error
-	c.qp, err = s.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, Cap: driver.QPCap{
-		SendWR: 16, RecvWR: 16, SendSGE: 1, RecvSGE: 1}, Cookie: 78})
+	sizes := driver.QPCap{SendWR: 16, RecvWR: 16, SendSGE: 1, RecvSGE: 1, Inline: 16}
+	if srq != nil {
+		sizes.RecvWR, sizes.RecvSGE = 0, 0
+	}
+	c.qp, err = s.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, SRQ: srq, Cap: sizes, Cookie: 78})
 	must(s.t, "create QP", err)
 	s.t.Cleanup(func() { c.closeQP() })
 	return c
