@@ -1,0 +1,50 @@
+package nvidia
+
+import "github.com/purerdma/purerdma/gpu"
+
+// CUdevice_P2PAttribute.
+const (
+	p2pAccess       = 2
+	p2pNativeAtomic = 3
+)
+
+// Links is the NVLinks of a device. NVML tells them all, in builds with cgo. CUDA
+// tells only of GPUs that this process sees, without a count: those that take each
+// other's atomics, which PCI does not carry.
+func (driver) Links(device int) ([]gpu.Link, error) {
+	l, err := cuda()
+	if err != nil {
+		return nil, err
+	}
+	d, err := l.device(device)
+	if err != nil {
+		return nil, err
+	}
+	if links, known := nvmlLinks(d); known {
+		return links, nil
+	}
+	all, err := driver{}.Devices()
+	if err != nil {
+		return nil, err
+	}
+	var links []gpu.Link
+	for _, peer := range all {
+		if peer.Index == device || peer.PCI == d.PCI {
+			continue
+		}
+		access, err := l.p2pAttribute(device, peer.Index, p2pAccess)
+		if err != nil {
+			return nil, err
+		}
+		atomics, err := l.p2pAttribute(device, peer.Index, p2pNativeAtomic)
+		if err != nil {
+			return nil, err
+		}
+		if access != 0 && atomics != 0 {
+			links = append(links, gpu.Link{Kind: nvlink, To: peer.PCI, ToGPU: true})
+		}
+	}
+	return links, nil
+}
+
+const nvlink = "NVLink"
