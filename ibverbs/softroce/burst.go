@@ -17,6 +17,7 @@ type sendBuffer struct {
 	n    int // bytes used
 	last wire.Packet
 	runs []link.Datagrams
+	ways [maxRuns]*route // of the runs
 	buf  [link.MaxData]byte
 }
 
@@ -27,6 +28,11 @@ var sendBuffers = sync.Pool{New: func() any { return &sendBuffer{runs: make([]li
 // add makes room for a packet to the peer of q and writes its first header. The
 // caller writes the others and the payload.
 func (b *burst) add(q *qp, op wire.Opcode, f wire.Flags, psn wire.PSN, payload int) wire.Packet {
+	return b.addTo(q, &q.route, q.attr.DestQPN, op, f, psn, payload)
+}
+
+// addTo is add for a packet that goes to a queue pair elsewhere.
+func (b *burst) addTo(q *qp, way *route, qpn uint32, op wire.Opcode, f wire.Flags, psn wire.PSN, payload int) wire.Packet {
 	size := wire.Size(op, payload)
 	if b.sendBuffer != nil && (b.n+size > len(b.buf) || len(b.runs) == maxRuns) {
 		b.flush(q)
@@ -35,16 +41,16 @@ func (b *burst) add(q *qp, op wire.Opcode, f wire.Flags, psn wire.PSN, payload i
 		b.sendBuffer = sendBuffers.Get().(*sendBuffer)
 	}
 	p := wire.Make(b.buf[b.n:], op, payload)
-	p.BTH().Put(op, f, defaultPKey, q.attr.DestQPN, psn)
-	b.extend(q, size)
+	p.BTH().Put(op, f, defaultPKey, qpn, psn)
+	b.extend(way, size)
 	b.n += size
 	b.last = p
 	return p
 }
 
 // extend puts size bytes at the end into the last run, or begins one.
-func (b *burst) extend(q *qp, size int) {
-	if k := len(b.runs); k > 0 {
+func (b *burst) extend(way *route, size int) {
+	if k := len(b.runs); k > 0 && b.ways[k-1] == way {
 		r := &b.runs[k-1]
 		whole := len(r.Data)%r.Seg == 0 // none shorter yet
 		if whole && size <= r.Seg && r.Len() < link.Segments(r.Seg) {
@@ -52,7 +58,8 @@ func (b *burst) extend(q *qp, size int) {
 			return
 		}
 	}
-	b.runs = append(b.runs, link.Datagrams{Addr: q.to, SrcPort: q.from, TOS: q.attr.AH.TrafficClass, Seg: size, Data: b.buf[b.n : b.n+size]})
+	b.ways[len(b.runs)] = way
+	b.runs = append(b.runs, link.Datagrams{Addr: way.to, SrcPort: way.from, TOS: way.tos, Seg: size, Data: b.buf[b.n : b.n+size]})
 }
 
 // drop takes the last packet out again.
@@ -81,10 +88,11 @@ func (b *burst) flush(q *qp) {
 	for i := range b.runs {
 		r := &b.runs[i]
 		for k := range r.Len() {
-			q.path.Seal(r.Segment(k), uint16(k))
+			b.ways[i].path.Seal(r.Segment(k), uint16(k))
 		}
 	}
 	q.e.send(b.runs)
+	clear(b.ways[:len(b.runs)])
 	b.n, b.runs, b.last = 0, b.runs[:0], wire.Packet{}
 	sendBuffers.Put(b.sendBuffer)
 	b.sendBuffer = nil

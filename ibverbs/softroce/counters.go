@@ -14,6 +14,8 @@ type counters struct {
 	badICRC      atomic.Uint64
 	unknownQP    atomic.Uint64
 	wrongKey     atomic.Uint64 // P_Key
+	wrongQKey    atomic.Uint64
+	dropped      atomic.Uint64 // messages of UC and datagrams
 	wrongAddress atomic.Uint64 // not from the peer of the QP
 	wrongState   atomic.Uint64
 	staleAnswers atomic.Uint64
@@ -48,12 +50,14 @@ func (c *counters) list(l link.Stats) []driver.Counter {
 		{Name: "rcvd_malformed_err", Value: c.malformed.Load()},
 		{Name: "rcvd_icrc_err", Value: c.badICRC.Load()},
 		{Name: "rcvd_pkey_err", Value: c.wrongKey.Load()},
+		{Name: "rcvd_qkey_err", Value: c.wrongQKey.Load()},
 		{Name: "rcvd_unknown_qp", Value: c.unknownQP.Load()},
 		{Name: "rcvd_wrong_peer", Value: c.wrongAddress.Load()},
 		{Name: "rcvd_wrong_state", Value: c.wrongState.Load()},
 		{Name: "rcvd_stale_answer", Value: c.staleAnswers.Load()},
 		{Name: "out_of_seq_request", Value: c.gaps.Load()},
 		{Name: "duplicate_request", Value: c.duplicates.Load()},
+		{Name: "dropped_messages", Value: c.dropped.Load()},
 		{Name: "send_rnr_err", Value: c.rnrSent.Load()},
 		{Name: "send_inv_req_err", Value: c.invalidSent.Load()},
 		{Name: "send_access_err", Value: c.accessSent.Load()},

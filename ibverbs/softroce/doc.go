@@ -37,6 +37,7 @@
 //	rcvd_malformed_err   no RoCE v2 packet, or one for another kind of queue pair
 //	rcvd_icrc_err        damaged
 //	rcvd_pkey_err        another partition
+//	rcvd_qkey_err        a datagram with another Q_Key
 //	rcvd_unknown_qp      no such queue pair
 //	rcvd_wrong_peer      not from the peer of its queue pair
 //	rcvd_wrong_state     a request to a queue pair that is not ready
@@ -44,7 +45,10 @@
 //	out_of_seq_request   a request behind a gap
 //	duplicate_request    a request that was executed before
 //
-// rcvd_buffer_drops did not come that far: the socket had no room. NAKs sent are
+// rcvd_buffer_drops did not come that far: the socket had no room. Messages of UC
+// and datagrams that were thrown away are dropped_messages: a part of them was lost,
+// there was no receive or too short a one, or the key did not give the right to
+// write. NAKs sent are
 // send_rnr_err, send_inv_req_err, send_access_err and send_op_err; those received
 // rcvd_rnr_err and rcvd_seq_err. Rounds of retransmission are completer_retry_err,
 // of which local_ack_timeout_err began by the timer; connections that ended,

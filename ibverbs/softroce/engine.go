@@ -28,6 +28,7 @@ type engine struct {
 	mrs  table[mr]
 	cqs  atomic.Int64
 	srqs atomic.Int64
+	ahs  atomic.Int64
 
 	flowsMu sync.Mutex
 	flows   map[netip.Addr]*flow
@@ -116,9 +117,7 @@ func (q *qp) charge(payload int) int {
 
 // setPeer sets where packets go.
 func (q *qp) setPeer(to netip.Addr) {
-	from := q.e.link.Source(q.num)
-	q.to, q.from = netip.AddrPortFrom(to, wire.Port), from.Port()
-	q.path = wire.NewPath(from, q.to)
+	q.route = q.e.newRoute(to, q.attr.AH.TrafficClass, q.num)
 	q.flow = q.e.flowTo(to)
 }
 

@@ -15,6 +15,7 @@ const (
 	maxPD         = 1 << 16
 	maxSRQ        = 1 << 16
 	maxSRQWR      = 1 << 15
+	maxAH         = 1 << 16
 	maxRdAtomic   = 64
 	maxMessage    = 1 << 31
 	compVectors   = 1
@@ -29,6 +30,6 @@ func deviceAttr(guid uint64) driver.DeviceAttr {
 		Firmware: firmwareLabel, NodeGUID: guid, SysGUID: guid, VendorPartID: vendorPartID,
 		MaxMRSize: maxMRSize, PageSizes: 1 << 12, MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxSGERead: maxSGE,
 		MaxCQ: maxCQ, MaxCQE: maxCQE, MaxMR: maxMR, MaxPD: maxPD, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
-		MaxSRQ: maxSRQ, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSGE, MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
+		MaxSRQ: maxSRQ, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSGE, MaxAH: maxAH, MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
 	}
 }

@@ -7,34 +7,6 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
 )
 
-// transition is which attributes a change of state must and may have beside
-// QPStateMask (IBTA volume 1, table of modify queue pair).
-type transition struct{ must, may driver.QPMask }
-
-const (
-	mayAtRTS = driver.QPCurState | driver.QPAccessFlags | driver.QPMinRNRTimer
-	mayAtSQD = driver.QPPort | driver.QPAV | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry |
-		driver.QPMaxQPRdAtomic | driver.QPMaxDestRdAtomic | driver.QPPKeyIndex | driver.QPAccessFlags | driver.QPMinRNRTimer
-	initAttrs = driver.QPPKeyIndex | driver.QPPort | driver.QPAccessFlags
-)
-
-var transitionsRC = map[[2]driver.QPState]transition{
-	{driver.StateReset, driver.StateInit}: {must: initAttrs},
-	{driver.StateInit, driver.StateInit}:  {may: initAttrs},
-	{driver.StateInit, driver.StateRTR}: {
-		must: driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer,
-		may:  driver.QPAccessFlags | driver.QPPKeyIndex,
-	},
-	{driver.StateRTR, driver.StateRTS}: {
-		must: driver.QPSQPSN | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic,
-		may:  mayAtRTS,
-	},
-	{driver.StateRTS, driver.StateRTS}: {may: mayAtRTS},
-	{driver.StateRTS, driver.StateSQD}: {may: driver.QPEnSQDAsyncNotify},
-	{driver.StateSQD, driver.StateRTS}: {may: mayAtRTS},
-	{driver.StateSQD, driver.StateSQD}: {may: mayAtSQD},
-}
-
 func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,6 +24,9 @@ func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		q.clear()
 	case driver.StateRTR:
 		q.mtu = q.attr.PathMTU.Bytes()
+		if q.typ == driver.UD {
+			q.mtu = q.e.maxMTU().Bytes()
+		}
 		q.startResponder()
 	case driver.StateRTS:
 		if from == driver.StateRTR {
@@ -89,7 +64,7 @@ func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
 	if mask&driver.QPCurState != 0 && a.CurState != from {
 		return syscall.EINVAL
 	}
-	t, ok := transitionsRC[[2]driver.QPState{from, to}]
+	t, ok := transitions[q.typ][[2]driver.QPState{from, to}]
 	if to == driver.StateReset || to == driver.StateErr {
 		t, ok = transition{}, true
 	}
@@ -129,23 +104,11 @@ func (q *qp) checkValues(a *driver.QPAttr, mask driver.QPMask) error {
 	return nil
 }
 
-// checkAddress refuses what the device cannot reach.
-func (e *engine) checkAddress(a *driver.AHAttr) error {
-	to := a.DGID.Addr()
-	switch {
-	case a.Port != 1, a.SL > 15, a.FlowLabel > 0xfffff, !a.IsGlobal, a.DGID.IsZero(), to.IsMulticast(), to.IsUnspecified(),
-		to.Is4() != e.addr.Is4():
-		return syscall.EINVAL
-	case a.SGIDIndex != 0:
-		return syscall.ENODATA
-	}
-	return nil
-}
-
 func (q *qp) set(a *driver.QPAttr, mask driver.QPMask) {
 	set(&q.attr.Access, a.Access, mask&driver.QPAccessFlags)
 	set(&q.attr.PKeyIndex, a.PKeyIndex, mask&driver.QPPKeyIndex)
 	set(&q.attr.Port, a.Port, mask&driver.QPPort)
+	set(&q.attr.QKey, a.QKey, mask&driver.QPQKey)
 	set(&q.attr.PathMTU, a.PathMTU, mask&driver.QPPathMTU)
 	set(&q.attr.Timeout, a.Timeout, mask&driver.QPTimeout)
 	set(&q.attr.RetryCnt, a.RetryCnt, mask&driver.QPRetryCnt)

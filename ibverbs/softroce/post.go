@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
 )
 
 const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
@@ -25,13 +26,18 @@ func (q *qp) PostSend(wrs []driver.SendWR) (n int, err error) {
 		q.transmit()
 	case q.attr.State == driver.StateErr:
 		q.flush()
+	case q.attr.State == driver.StateSQE:
+		q.flushSendQueue()
 	}
 	return n, err
 }
 
 func (q *qp) checkSend(wr *driver.SendWR) error {
-	if q.attr.State < driver.StateRTS || q.attr.State == driver.StateSQE {
+	if q.attr.State < driver.StateRTS {
 		return driver.ErrBadState
+	}
+	if q.typ != driver.RC && !offers(q.typ, wr.Op) {
+		return driver.ErrBadOpcode
 	}
 	switch wr.Op {
 	case driver.OpWrite, driver.OpWriteWithImm, driver.OpSend, driver.OpSendWithImm:
@@ -51,6 +57,10 @@ func (q *qp) checkSend(wr *driver.SendWR) error {
 		return driver.ErrInlineTooBig
 	case total(wr.SGL) > maxMessage:
 		return driver.ErrTooLong
+	case q.typ == driver.UD && !q.mayUse(wr.UD.AH):
+		return errAH
+	case q.typ == driver.UD && wr.UD.QPN > wire.PSNMask:
+		return syscall.EINVAL
 	case q.sq.full():
 		return driver.ErrQueueFull
 	}
@@ -65,12 +75,13 @@ func (q *qp) queueSend(wr *driver.SendWR) {
 		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote, compareAdd: wr.CompareAdd, swap: wr.Swap,
 		inline: wr.Inline != nil, data: data, sgl: sgl, length: uint32(len(data)) + uint32(total(wr.SGL)), packets: 1,
 	}
-	if isAtomic(wr.Op) {
-		if w.length != 8 {
-			w.failed = driver.LocLenErr
-		}
-	} else {
+	switch {
+	case q.typ == driver.UD:
+		w.ah, w.qpn, w.qkey = wr.UD.AH.(*ah), wr.UD.QPN, q.keyFor(wr.UD.QKey)
+	case !isAtomic(wr.Op):
 		w.packets = packetsOf(w.length, q.mtu)
+	case w.length != 8:
+		w.failed = driver.LocLenErr
 	}
 	w.psn = q.req.psn
 	q.req.psn = w.psn.Add(w.packets)

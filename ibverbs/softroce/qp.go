@@ -1,7 +1,6 @@
 package softroce
 
 import (
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +22,7 @@ type qp struct {
 	cap            driver.QPCap
 	signalAll      bool
 	typ            driver.QPType
+	transport      wire.Transport
 	rq             *recvQueue // nil with an SRQ
 	srq            *srq
 	inError        atomic.Bool // for PostRecv, which does without the lock
@@ -30,10 +30,8 @@ type qp struct {
 	mu          sync.Mutex
 	closed      bool
 	attr        driver.QPAttr
-	to          netip.AddrPort // the peer
-	from        uint16         // the port that packets leave from
-	path        wire.Path
-	mtu         int // of the path, in bytes
+	route           // to the peer, of a connected queue pair
+	mtu         int // of the path, in bytes; of the port, for datagrams
 	flow        *flow
 	sq          sendQueue
 	req         requester
@@ -45,12 +43,6 @@ type qp struct {
 }
 
 func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
-	switch {
-	case c.Type == driver.UC:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureUC, By: driver.LacksDriver}
-	case c.Type == driver.UD:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureUD, By: driver.LacksDriver}
-	}
 	sendCQ, ok1 := c.SendCQ.(*cq)
 	recvCQ, ok2 := c.RecvCQ.(*cq)
 	var shared *srq
@@ -61,7 +53,7 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		ok3 = ok3 && shared.pd.ctx == p.ctx
 	}
 	switch {
-	case c.Type != driver.RC,
+	case transitions[c.Type] == nil,
 		!ok1 || !ok2 || !ok3 || sendCQ.ctx != p.ctx || recvCQ.ctx != p.ctx,
 		outside(c.Cap.SendWR, maxQPWR) || outside(c.Cap.RecvWR, maxQPWR),
 		outside(c.Cap.SendSGE, maxSGE) || outside(c.Cap.RecvSGE, maxSGE),
@@ -71,8 +63,8 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		return nil, syscall.ENOMEM
 	}
 	q := &qp{
-		pd: p, e: p.e, sendCQ: sendCQ, recvCQ: recvCQ, cookie: c.Cookie, cap: c.Cap, signalAll: c.SignalAll, typ: c.Type,
-		sq: newSendQueue(c.Cap), srq: shared,
+		pd: p, e: p.e, sendCQ: sendCQ, recvCQ: recvCQ, cookie: c.Cookie, cap: c.Cap, signalAll: c.SignalAll, typ: c.Type, transport: transports[c.Type],
+		sq: newSendQueue(c.Cap), srq: shared, mtu: driver.MTU256.Bytes(),
 	}
 	q.cap.SendWR = ringSize(c.Cap.SendWR)
 	if shared == nil {

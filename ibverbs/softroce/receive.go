@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
 )
@@ -14,6 +15,9 @@ type packet struct {
 	op      wire.Opcode
 	psn     wire.PSN
 	payload []byte
+	from    netip.Addr
+	tos     uint8
+	id      uint16 // IPv4 Identification, 0 where the link does not show it
 }
 
 // receiver is the state of the goroutine that takes packets. Packets of one queue
@@ -66,16 +70,19 @@ func (r *receiver) take(d *link.Datagrams) {
 			continue
 		}
 		ok := false
+		id := uint16(0)
 		if r.exact {
-			ok = path.Verify(b, d.ID+uint16(k))
+			id = d.ID + uint16(k)
+			ok = path.Verify(b, id)
 		} else {
-			_, ok = path.Check(b, uint16(k))
+			id, ok = path.Check(b, uint16(k))
 		}
 		if !ok {
 			r.e.counters.badICRC.Add(1)
 			continue
 		}
-		r.dispatch(p, d.Addr.Addr())
+		r.p = packet{Packet: p, op: p.Opcode(), psn: p.BTH().PSN(), payload: p.Payload(), from: d.Addr.Addr(), tos: d.TOS, id: id}
+		r.dispatch(&r.p)
 	}
 }
 
@@ -89,7 +96,7 @@ func (r *receiver) path(from netip.AddrPort) wire.Path {
 }
 
 // dispatch gives a packet to its queue pair.
-func (r *receiver) dispatch(p wire.Packet, from netip.Addr) {
+func (r *receiver) dispatch(p *packet) {
 	h := p.BTH()
 	c := &r.e.counters
 	if h.PKey()&0x7fff != defaultPKey&0x7fff {
@@ -105,29 +112,32 @@ func (r *receiver) dispatch(p wire.Packet, from netip.Addr) {
 		}
 		q.mu.Lock()
 		r.qp, r.qpn = q, qpn
-		if !q.dirty {
+		if !q.dirty && q.typ == driver.RC { // the others owe nothing
 			q.dirty = true
 			r.dirty = append(r.dirty, q)
 		}
 	}
 	q := r.qp
-	op := p.Opcode()
 	switch {
 	case q.closed:
 		c.unknownQP.Add(1)
 		return
-	case op.Transport() != wire.RC:
+	case p.op.Transport() != q.transport:
 		c.malformed.Add(1)
 		return
-	case q.to.Addr() != from:
+	case q.typ != driver.UD && q.to.Addr() != p.from:
 		c.wrongAddress.Add(1)
 		return
 	}
-	r.p = packet{Packet: p, op: op, psn: h.PSN(), payload: p.Payload()}
-	if op.IsRequest() {
-		q.request(&r.p)
-	} else {
-		q.answer(&r.p)
+	switch {
+	case q.typ == driver.UD:
+		q.datagram(p)
+	case q.typ == driver.UC:
+		q.requestUC(p)
+	case p.op.IsRequest():
+		q.request(p)
+	default:
+		q.answer(p)
 	}
 }
 

@@ -92,6 +92,10 @@ func (q *qp) cost(w *request, from, to uint32) int {
 
 // transmit sends what the window, the peer's limits and the state allow.
 func (q *qp) transmit() {
+	if q.typ != driver.RC {
+		q.transmitUnreliable()
+		return
+	}
 	if s := q.attr.State; s != driver.StateRTS && s != driver.StateSQD || q.req.notReady {
 		return
 	}

@@ -13,6 +13,7 @@ type responder struct {
 	// silent is set after a NAK: what follows the packet that it asks for is dropped
 	// without another.
 	silent      bool
+	dropping    bool // UC: the rest of the message that is coming is thrown away
 	established bool
 
 	// The message that is coming.
@@ -84,16 +85,11 @@ func (q *qp) takeReceive() bool {
 // request is a packet for the responder.
 func (q *qp) request(p *packet) {
 	r := &q.resp
-	if s := q.attr.State; s != driver.StateRTR && s != driver.StateRTS && s != driver.StateSQD {
+	if !q.receives() {
 		q.e.counters.wrongState.Add(1)
 		return
 	}
-	if !r.established {
-		r.established = true
-		if q.attr.State == driver.StateRTR {
-			q.raise(driver.EventCommEst)
-		}
-	}
+	q.comesAlive()
 	switch d := p.psn.Sub(r.psn); {
 	case d > 0:
 		q.e.counters.gaps.Add(1)
@@ -254,7 +250,7 @@ func (q *qp) performWrite(p *packet) verdict {
 	switch {
 	case n > w.left, p.op.Ends() != (n == w.left):
 		return invalidRequest
-	case p.op.HasImm() && !q.takeReceive():
+	case p.op.HasImm() && !q.holdReceive():
 		return receiverAbsent
 	}
 	if n > 0 {
@@ -277,12 +273,13 @@ func (q *qp) performWrite(p *packet) verdict {
 	return accepted
 }
 
-// received ends a message, and completes its receive if it has one.
+// received ends a message, and completes its receive if it has one: what is at hand
+// for a write without immediate data is of a message that was dropped before (UC).
 func (q *qp) received(p *packet, op driver.WCOpcode) {
 	r := &q.resp
 	r.message = 0
 	r.msn++
-	if !r.hasRecv {
+	if !r.hasRecv || p.op.Operation() == wire.Write && !p.op.HasImm() {
 		return
 	}
 	wc := driver.WC{Op: op, ByteLen: r.got}

@@ -32,8 +32,14 @@ func (q *qp) sendPacket(b *burst, w *request, from, to uint32) bool {
 	if op.HasImm() {
 		p.ImmDt().Put(w.imm)
 	}
+	return q.fill(b, p, w, off)
+}
+
+// fill copies the payload of p, the last packet of b, from off in the data of w. It
+// takes the packet out again and reports false if the memory is not there.
+func (q *qp) fill(b *burst, p wire.Packet, w *request, off uint64) bool {
 	switch {
-	case n == 0:
+	case len(p.Payload()) == 0:
 	case w.inline:
 		copy(p.Payload(), w.data[off:])
 	case !q.gather(p.Payload(), w.sgl, uint32(off)):

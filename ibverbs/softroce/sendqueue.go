@@ -41,6 +41,8 @@ type request struct {
 	length     uint32
 	psn        wire.PSN // of its first packet
 	packets    uint32
+	ah         *ah // of a datagram, and the queue pair that it goes to
+	qpn, qkey  uint32
 }
 
 func newSendQueue(c driver.QPCap) sendQueue {
