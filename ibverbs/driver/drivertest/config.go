@@ -28,6 +28,9 @@ type Config struct {
 
 	NoAtomics     bool // even though the device says it has them
 	NoSRQ         bool // even though the device says it has them
+	NoUC          bool // even though the device says it has them
+	NoUD          bool // even though the device says it has them
+	NoOwnQKey     bool // a datagram's Q_Key with the highest bit set does not stand for the QP's own
 	NoSQD         bool // no state SQD
 	NoOverrun     bool // a CQ that is too small is not noticed
 	PostAllocates bool // posting or polling allocates, for a device that moves packets in the callers' goroutines
@@ -97,6 +100,8 @@ func Run(t *testing.T, c Config) {
 		{"Overrun", testOverrun},
 		{"SharedCQ", testSharedCQ},
 		{"SRQ", testSRQ},
+		{"UC", testUC},
+		{"UD", testUD},
 		{"Teardown", testTeardown},
 		{"CloseUnderLoad", testCloseUnderLoad},
 		{"Allocations", testAllocations},

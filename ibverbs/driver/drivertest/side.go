@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,6 +44,7 @@ type queue struct {
 
 // setup is what a test wants of both ends.
 type setup struct {
+	typ      driver.QPType // 0 is RC
 	cap      driver.QPCap
 	depth    int // of the CQ, enough for both queues if 0
 	memory   int // bytes of the buffer
@@ -56,6 +58,8 @@ type setup struct {
 }
 
 const allAccess = driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead
+
+func (s setup) qpType() driver.QPType { return cmp.Or(s.typ, driver.RC) }
 
 func (s setup) withDefaults(cfg Config) setup {
 	if s.cap == (driver.QPCap{}) {
@@ -145,7 +149,7 @@ func (s *side) build(want setup) {
 	s.mr = s.reg(s.pd, s.mem, s.access)
 
 	s.cq = s.newCQ(driver.CQConfig{Depth: want.depth, Channel: s.channelOf(want)})
-	s.qp, err = s.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, Cap: want.cap, SignalAll: want.signal, Cookie: 77})
+	s.qp, err = s.pd.CreateQP(driver.QPConfig{Type: want.qpType(), SendCQ: s.cq.CQ, RecvCQ: s.cq.CQ, Cap: want.cap, SignalAll: want.signal, Cookie: 77})
 	must(t, "create QP", err)
 	t.Cleanup(func() { s.closeQP() })
 	s.init(want)
@@ -247,6 +251,10 @@ func (s *side) state(to driver.QPState) {
 }
 
 func (s *side) init(want setup) {
+	if want.qpType() == driver.UD {
+		must(s.t, "modify to INIT", s.initUD())
+		return
+	}
 	access := want.qpAccess
 	if access == 0 {
 		access = s.rights()
@@ -267,16 +275,32 @@ func (s *side) toRTR(want setup) {
 	if mtu == 0 {
 		mtu = s.mtu()
 	}
+	mask := driver.QPStateMask | driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN
+	switch want.qpType() {
+	case driver.RC:
+		mask |= driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer
+	case driver.UD:
+		mask = driver.QPStateMask
+	}
 	must(s.t, "modify to RTR", s.modify(driver.QPAttr{
 		State: driver.StateRTR, PathMTU: mtu, DestQPN: s.peer.qp.Num(), RQPSN: want.psn, MaxDestRdAtomic: s.rdAtomic(), MinRNRTimer: 1,
-		AH: driver.AHAttr{DGID: s.peer.gid, SGIDIndex: s.GIDIndex, Port: s.Port, HopLimit: 64, IsGlobal: true, DLID: s.peer.port.LID},
-	}, driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer))
+		AH: s.toPeer(),
+	}, mask))
+}
+
+// toPeer is the way to the peer's port.
+func (s *side) toPeer() driver.AHAttr {
+	return driver.AHAttr{DGID: s.peer.gid, SGIDIndex: s.GIDIndex, Port: s.Port, HopLimit: 64, IsGlobal: true, DLID: s.peer.port.LID}
 }
 
 func (s *side) toRTS(want setup) {
+	mask := driver.QPStateMask | driver.QPSQPSN
+	if want.qpType() == driver.RC {
+		mask |= driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic
+	}
 	must(s.t, "modify to RTS", s.modify(driver.QPAttr{
 		State: driver.StateRTS, SQPSN: want.psn, Timeout: s.cfg.Timeout, RetryCnt: 3, RNRRetry: want.rnrRetry, MaxRdAtomic: s.rdAtomic(),
-	}, driver.QPStateMask|driver.QPSQPSN|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPMaxQPRdAtomic))
+	}, mask))
 }
 
 func (s *side) join(want setup) {
