@@ -14,7 +14,8 @@
 // Reliable connections with all operations but memory windows: SEND, WRITE, both
 // with immediate data, READ, FETCH_ADD and CMP_SWP, inline data, gather and
 // scatter; shared receive queues; completion channels with solicited events;
-// asynchronous events. Probe of a context says what is missing.
+// asynchronous events. Unreliable connections (UC) with SEND and WRITE, datagrams
+// (UD) with address handles. Probe of a context says what is missing.
 //
 // # How it works
 //
@@ -27,6 +28,23 @@
 // Lost packets are sent again from the one that is missing on (go-back-N). A peer
 // that is silent ends a connection after RetryCnt+1 time-outs of
 // 4.096 µs × 2^Timeout since its last sign of life; retry count 7 is seven.
+//
+// # Unreliable transports
+//
+// Requests of UC and UD complete when the link has their packets. Nothing holds them
+// to the pace of the peer: a socket there that is full loses them, and a long message
+// of UC is lost with any packet of it. What is delivered is whole and in order. A
+// receive that was taken for a message which then got lost serves the next; it holds
+// parts of the first until then. A request that fails here (a bad key, a datagram
+// above the port's MTU, an address handle that was closed) takes the send queue to
+// SQE: it flushes what follows, and the queue pair receives on until Modify puts it
+// back into RTS.
+//
+// In front of a datagram are 40 bytes of header, on IPv4 nothing in 20 bytes and
+// then the IPv4 header. Sockets show no headers, so they are made again: real are
+// the addresses, traffic class with ECN, lengths, protocol and the Identification,
+// which the ICRC tells. Flags DF, time to live or hop limit 64 and flow label 0 are
+// what senders mostly put there; the IPv4 checksum is right for all that.
 //
 // # Counters
 //
