@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,18 +45,18 @@ func Disturb(t testing.TB, device string, netem ...string) {
 	if !Inside() {
 		t.Skip("disturbs the network of the machine, so it runs only in the lab's guest (lab/vm)")
 	}
-	tc := func(arguments ...string) error {
-		if out, err := exec.Command("tc", arguments...).CombinedOutput(); err != nil {
-			return fmt.Errorf("tc %s: %w: %s", strings.Join(arguments, " "), err, out)
-		}
-		return nil
-	}
-	if err := tc(append([]string{"qdisc", "replace", "dev", device, "root", "netem"}, netem...)...); err != nil {
+	if err := disturb(device, netem...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := tc("qdisc", "del", "dev", device, "root"); err != nil {
+		if err := undisturb(device); err != nil {
 			t.Error(err)
 		}
 	})
 }
+
+func disturb(device string, netem ...string) error {
+	return run("tc", append([]string{"qdisc", "replace", "dev", device, "root", "netem"}, netem...)...)
+}
+
+func undisturb(device string) error { return run("tc", "qdisc", "del", "dev", device, "root") }

@@ -1,4 +1,6 @@
-package drivertest
+//go:build hw && linux
+
+package nvidia
 
 import (
 	"encoding/binary"
@@ -73,8 +75,8 @@ func parameters(words ...any) (b []byte) {
 
 // Two kernels that wait for each other run to the end, though the second is
 // launched when the first spins already: both were on the device before.
-func (s suite) kernelsThatWait(t *testing.T) {
-	c := s.open(t)
+func TestHWKernelsThatWait(t *testing.T) {
+	c := open(t)
 	module, fs, err := c.Load([]byte(ping), "ping", "pong")
 	must(t, err)
 	flags := get(c.Alloc(4096))(t)
@@ -96,18 +98,13 @@ func (s suite) kernelsThatWait(t *testing.T) {
 	}
 	holds(t, c, flags, parameters(n))
 	must(t, c.Unload(module))
-	if err := c.Launch(gpu.Launch{F: fs[0], Stream: one}); !s.Compiles && err == nil {
-		t.Error("a function of a module that was unloaded ran") // CUDA does not look
-	}
 }
 
-func (s suite) loadRefuses(t *testing.T) {
-	c := s.open(t)
-	if s.Compiles {
-		_, _, err := c.Load([]byte(strings.Replace(ping, "setp.eq.u32", "setq.eq.u32", 1)), "ping")
-		if err == nil || !strings.Contains(err.Error(), "setq") {
-			t.Errorf("bad text: %v; the error shows what the compiler says", err)
-		}
+func TestHWLoadRefuses(t *testing.T) {
+	c := open(t)
+	_, _, err := c.Load([]byte(strings.Replace(ping, "setp.eq.u32", "setq.eq.u32", 1)), "ping")
+	if err == nil || !strings.Contains(err.Error(), "setq") {
+		t.Errorf("bad text: %v; the error shows what the compiler says", err)
 	}
 	if _, _, err := c.Load([]byte(ping), "ping", "none"); err == nil || !strings.Contains(err.Error(), "function none") {
 		t.Errorf("a function that is not there: %v", err)
@@ -118,8 +115,8 @@ func (s suite) loadRefuses(t *testing.T) {
 }
 
 // A stream waits for a word and tells one.
-func (s suite) streamWords(t *testing.T) {
-	c := s.open(t)
+func TestHWStreamWords(t *testing.T) {
+	c := open(t)
 	words := get(c.Alloc(4096))(t)
 	one, two := get(c.NewStream())(t), get(c.NewStream())(t)
 	must(t, c.Fill(words, 0, 4096, one))

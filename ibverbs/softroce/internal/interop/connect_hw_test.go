@@ -1,0 +1,77 @@
+//go:build hw && linux
+
+package interop
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/purerdma/purerdma/ibverbs"
+)
+
+const psnMask = 1<<24 - 1
+
+// connection is a queue pair of each end, connected.
+type connection struct {
+	row
+	t        *testing.T
+	g        *rand.Rand
+	from, to *end
+	qp, peer *ibverbs.QP // of from and to
+}
+
+// connect makes a connection for a row whose requests have so many packets. Their
+// numbers pass 0xffffff.
+func (f *fixture) connect(t *testing.T, g *rand.Rand, r row, packets int) *connection {
+	t.Helper()
+	c := &connection{row: r, t: t, g: g}
+	c.from, c.to = f.ends(r)
+	c.qp, c.peer = c.from.newQP(t, r), c.to.newQP(t, r)
+	psn := (1<<24 - uint32(g.IntN(max(1, packets)))) & psnMask
+	back := uint32(g.IntN(1 << 24))
+	c.toRTS(c.from, c.qp, c.to, c.peer, psn, back)
+	c.toRTS(c.to, c.peer, c.from, c.qp, back, psn)
+	return c
+}
+
+func (e *end) newQP(t *testing.T, r row) *ibverbs.QP {
+	t.Helper()
+	qp, err := e.pd.CreateQP(ibverbs.QPConfig{Type: r.transport, SendCQ: e.cq, RecvCQ: e.cq,
+		Cap: ibverbs.QPCap{SendWR: depth, RecvWR: depth, SendSGE: 1, RecvSGE: 1}})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, qp.Close())
+		e.left = nil
+	})
+	rights := ibverbs.LocalWrite | ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic
+	if r.transport == ibverbs.UC {
+		rights = ibverbs.LocalWrite | ibverbs.RemoteWrite
+	}
+	must(t, qp.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1, Access: rights},
+		ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags))
+	return qp
+}
+
+// toRTS connects qp of e. Of packets that are lost the kernel's end learns twice a
+// round by its timer only, so that is short where packets get lost; and its retry
+// count of 7 has no end, so that nothing but patience ends a row there.
+func (c *connection) toRTS(e *end, qp *ibverbs.QP, to *end, peer *ibverbs.QP, psn, back uint32) {
+	c.t.Helper()
+	rtr := ibverbs.QPAttr{State: ibverbs.StateRTR, PathMTU: c.mtu, DestQPN: peer.Num(), RQPSN: back, MaxDestRdAtomic: 16, MinRNRTimer: 12,
+		AH: ibverbs.AHAttr{DGID: to.place.GID.GID, IsGlobal: true, SGIDIndex: e.place.GID.Index, Port: 1, HopLimit: 64}}
+	rts := ibverbs.QPAttr{State: ibverbs.StateRTS, SQPSN: psn, Timeout: 17, RetryCnt: 6, RNRRetry: 7, MaxRdAtomic: 16}
+	if c.loss {
+		rts.Timeout, rts.RetryCnt = 14, 7
+		if e.kernel {
+			rts.Timeout = 12
+		}
+	}
+	toRTR := ibverbs.QPStateMask | ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs.QPDestQPN | ibverbs.QPRQPSN
+	toRTS := ibverbs.QPStateMask | ibverbs.QPSQPSN
+	if c.transport == ibverbs.RC {
+		toRTR |= ibverbs.QPMaxDestRdAtomic | ibverbs.QPMinRNRTimer
+		toRTS |= ibverbs.QPTimeout | ibverbs.QPRetryCnt | ibverbs.QPRNRRetry | ibverbs.QPMaxQPRdAtomic
+	}
+	must(c.t, qp.Modify(&rtr, toRTR))
+	must(c.t, qp.Modify(&rts, toRTS))
+}
