@@ -80,6 +80,7 @@ func (q *qp) advance(w *request, to uint32) bool {
 		}
 		r.unaPacket = 0
 		q.completeSend(driver.Success, n)
+		q.completeLocal()
 		if q.attr.State == driver.StateErr {
 			return false
 		}

@@ -79,7 +79,7 @@ func (c *counters) refusal(v verdict) {
 		c.invalidSent.Add(1)
 	case accessDenied:
 		c.accessSent.Add(1)
-	default:
+	case operationFailed:
 		c.failedSent.Add(1)
 	}
 }

@@ -11,11 +11,12 @@
 //
 // # What it has
 //
-// Reliable connections with all operations but memory windows: SEND, WRITE, both
-// with immediate data, READ, FETCH_ADD and CMP_SWP, inline data, gather and
-// scatter; shared receive queues; completion channels with solicited events;
-// asynchronous events. Unreliable connections (UC) with SEND and WRITE, datagrams
-// (UD) with address handles. Probe of a context says what is missing.
+// Reliable connections with all operations: SEND, WRITE, both with immediate data,
+// SEND_WITH_INV, READ, FETCH_ADD and CMP_SWP, inline data, gather and scatter;
+// memory windows of type 2; shared receive queues; completion channels with
+// solicited events; asynchronous events. Unreliable connections (UC) with SEND and
+// WRITE, datagrams (UD) with address handles. Probe of a context says what is
+// missing.
 //
 // # How it works
 //

@@ -26,6 +26,7 @@ type engine struct {
 
 	qps  table[qp]
 	mrs  table[mr]
+	mws  table[mw] // by the upper 24 bits of their keys
 	cqs  atomic.Int64
 	srqs atomic.Int64
 	ahs  atomic.Int64

@@ -14,6 +14,7 @@ const (
 	maxMRSize     = 1 << 40
 	maxPD         = 1 << 16
 	maxSRQ        = 1 << 16
+	maxMW         = 1 << 16
 	maxSRQWR      = 1 << 15
 	maxAH         = 1 << 16
 	maxRdAtomic   = 64
@@ -30,6 +31,6 @@ func deviceAttr(guid uint64) driver.DeviceAttr {
 		Firmware: firmwareLabel, NodeGUID: guid, SysGUID: guid, VendorPartID: vendorPartID,
 		MaxMRSize: maxMRSize, PageSizes: 1 << 12, MaxQP: maxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxSGERead: maxSGE,
 		MaxCQ: maxCQ, MaxCQE: maxCQE, MaxMR: maxMR, MaxPD: maxPD, MaxQPRdAtomic: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic,
-		MaxSRQ: maxSRQ, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSGE, MaxAH: maxAH, MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
+		MaxSRQ: maxSRQ, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSGE, MaxAH: maxAH, MaxMW: maxMW, MaxPKeys: 1, Ports: 1, AtomicCap: 2, CompVectors: compVectors,
 	}
 }

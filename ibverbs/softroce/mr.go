@@ -19,12 +19,14 @@ type mr struct {
 	access driver.Access
 	key    uint32
 
-	users atomic.Int64 // copies in progress, plus closing
+	users atomic.Int64 // copies in progress, plus closing, plus windowHold for each window that is bound
 	idle  chan struct{}
 }
 
-// closing is added to users by Close: no copy begins any more.
-const closing = 1 << 32
+const (
+	closing    = 1 << 32 // added to users by Close: no copy begins any more
+	windowHold = 1 << 40
+)
 
 const (
 	knownAccess = driver.LocalWrite | driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic | driver.MWBind |
@@ -52,7 +54,7 @@ func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 		return nil, err
 	}
 	m := &mr{pd: p, span: s, iova: iova, access: a, idle: make(chan struct{})}
-	key, err := p.e.mrs.add(m, p.e.random, ^uint32(0), func(k uint32) bool { m.key = k; return true })
+	key, err := p.e.mrs.add(m, p.e.random, ^uint32(0), func(k uint32) bool { m.key = k; return k&windowBit == 0 })
 	if err != nil {
 		_ = s.Release()
 		return nil, err
@@ -65,24 +67,41 @@ func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 func (m *mr) Keys() (lkey, rkey uint32) { return m.key, m.key }
 
 // Close waits for the copies in progress. They never wait for anything
-// themselves.
+// themselves. While a window is bound to it, an MR stays (IBTA volume 1,
+// 10.6.7.2.6).
 func (m *mr) Close() error {
-	m.pd.e.mrs.remove(m.key)
-	if m.users.Add(closing) != closing {
-		<-m.idle
+	for {
+		n := m.users.Load()
+		if n >= windowHold {
+			return driver.ErrBusy
+		}
+		if m.users.CompareAndSwap(n, n+closing) {
+			m.pd.e.mrs.remove(m.key)
+			if n > 0 {
+				<-m.idle
+			}
+			break
+		}
 	}
 	m.pd.users.Add(-1)
 	return m.span.Release()
 }
 
 // begin lets a copy use the memory until end. It fails once Close has begun.
-func (m *mr) begin() bool {
+func (m *mr) begin() bool { return m.use(1) }
+
+// hold keeps the registration for a window until release.
+func (m *mr) hold() bool { return m.use(windowHold) }
+
+func (m *mr) release() { m.users.Add(-windowHold) }
+
+func (m *mr) use(by int64) bool {
 	for {
 		n := m.users.Load()
-		if n >= closing {
+		if n&closing != 0 {
 			return false
 		}
-		if m.users.CompareAndSwap(n, n+1) {
+		if m.users.CompareAndSwap(n, n+by) {
 			return true
 		}
 	}

@@ -40,10 +40,19 @@ func (q *qp) checkSend(wr *driver.SendWR) error {
 		return driver.ErrBadOpcode
 	}
 	switch wr.Op {
-	case driver.OpWrite, driver.OpWriteWithImm, driver.OpSend, driver.OpSendWithImm:
+	case driver.OpWrite, driver.OpWriteWithImm, driver.OpSend, driver.OpSendWithImm, driver.OpSendWithInv:
 	case driver.OpRead, driver.OpCmpSwap, driver.OpFetchAdd:
 		if wr.Inline != nil {
 			return syscall.EINVAL
+		}
+	case driver.OpBindMW, driver.OpLocalInv:
+		if wr.SGL != nil || wr.Inline != nil {
+			return syscall.EINVAL
+		}
+		if wr.Op == driver.OpBindMW {
+			if err := q.checkBind(wr.Bind); err != nil {
+				return err
+			}
 		}
 	default:
 		return driver.ErrBadOpcode
@@ -78,6 +87,12 @@ func (q *qp) queueSend(wr *driver.SendWR) {
 	switch {
 	case q.typ == driver.UD:
 		w.ah, w.qpn, w.qkey = wr.UD.AH.(*ah), wr.UD.QPN, q.keyFor(wr.UD.QKey)
+	case isLocal(wr.Op):
+		w.packets = 0
+		if b := wr.Bind; wr.Op == driver.OpBindMW {
+			w.remote = b.Remote()
+			w.bind = binding{mw: b.MW.(*mw), mr: b.MR.(*mr), length: b.Length, access: b.Access}
+		}
 	case !isAtomic(wr.Op):
 		w.packets = packetsOf(w.length, q.mtu)
 	case w.length != 8:

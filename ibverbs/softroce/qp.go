@@ -36,6 +36,7 @@ type qp struct {
 	sq          sendQueue
 	req         requester
 	resp        responder
+	windows     *mw  // that are bound to it
 	lastWQETold bool // the event of the SRQ
 
 	dirty  bool // it is on the list of the receiving goroutine
@@ -135,6 +136,7 @@ func (q *qp) Close() error {
 func (q *qp) clear() {
 	q.stopRequester()
 	q.stopResponder()
+	q.dropWindows()
 	q.sq.reset()
 	if q.rq != nil {
 		q.rq.reset()
@@ -212,6 +214,10 @@ func completionOf(op driver.Opcode) driver.WCOpcode {
 		return driver.WCCmpSwap
 	case driver.OpFetchAdd:
 		return driver.WCFetchAdd
+	case driver.OpBindMW:
+		return driver.WCBindMW
+	case driver.OpLocalInv:
+		return driver.WCLocalInv
 	}
 	return driver.WCSend
 }

@@ -110,7 +110,7 @@ func (q *qp) performRead(p *packet) verdict {
 	switch {
 	case n > maxMessage, len(r.replies.jobs)-r.replies.head >= int(q.attr.MaxDestRdAtomic):
 		return invalidRequest
-	case n > 0 && !q.e.mrs.get(h.RKey()).covers(q.pd, h.VA(), uint64(n), driver.RemoteRead):
+	case n > 0 && !q.grantsMemory(h.RKey(), h.VA(), uint64(n), driver.RemoteRead):
 		return accessDenied
 	}
 	r.msn++
@@ -127,7 +127,7 @@ func (q *qp) performAtomic(p *packet) verdict {
 	case h.VA()%8 != 0, len(r.replies.jobs)-r.replies.head >= int(q.attr.MaxDestRdAtomic):
 		return invalidRequest
 	}
-	m, mem := q.e.memory(q.pd, h.RKey(), h.VA(), 8, driver.RemoteAtomic)
+	m, mem := q.remoteMemory(h.RKey(), h.VA(), 8, driver.RemoteAtomic)
 	if m == nil {
 		return accessDenied
 	}
@@ -231,7 +231,7 @@ func (q *qp) replyPacket(b *burst, r *reply) verdict {
 	if n == 0 {
 		return accepted
 	}
-	m, mem := q.e.memory(q.pd, r.key, r.va+off, n, driver.RemoteRead)
+	m, mem := q.remoteMemory(r.key, r.va+off, n, driver.RemoteRead)
 	if m == nil {
 		b.drop()
 		return accessDenied

@@ -114,6 +114,7 @@ func (q *qp) transmit() {
 		q.req.sinceAckReq = 0
 	}
 	b.flush(q)
+	q.completeLocal()
 	q.watch()
 	if q.sq.done < q.sq.posted && q.sq.done == q.sq.next {
 		if w := q.sq.at(q.sq.done); w.failed != driver.Success {
@@ -124,6 +125,9 @@ func (q *qp) transmit() {
 
 // mayStart is asked before each request, also when it is sent again.
 func (q *qp) mayStart(w *request) bool {
+	if w.executed {
+		return true
+	}
 	if q.req.nextPacket > 0 {
 		return w.failed == driver.Success
 	}
@@ -161,6 +165,10 @@ func (q *qp) checkLocal(w *request) driver.Status {
 // send sends packets of w from the cursor on, and reports whether that was all.
 func (q *qp) send(b *burst, w *request) bool {
 	r := &q.req
+	if isLocal(w.op) && !w.executed {
+		q.doLocal(w)
+		return w.executed
+	}
 	for r.nextPacket < w.packets {
 		from, to := r.nextPacket, r.nextPacket+1
 		if w.op == driver.OpRead {

@@ -114,6 +114,7 @@ const (
 	invalidRequest
 	accessDenied
 	operationFailed
+	notInvalidated // the key of a SEND_WITH_INV
 )
 
 // execute takes the packet that is expected.
@@ -143,7 +144,11 @@ func (q *qp) execute(p *packet) {
 	}
 }
 
-// refuse ends the connection with a NAK for the packet that was expected.
+// refuse ends the connection with a NAK for the packet that was expected. A message
+// whose key cannot be invalidated is acknowledged: it arrived, and its receive says
+// what went wrong (class J of the responder's faults, IBTA volume 1, 9.9.3; the
+// kernel's Soft-RoCE does so too). The peer learns it from what it sends next, which
+// nobody answers.
 func (q *qp) refuse(v verdict) {
 	q.e.counters.refusal(v)
 	s := wire.SynOperational
@@ -153,6 +158,9 @@ func (q *qp) refuse(v verdict) {
 		q.raise(driver.EventQPReqErr)
 	case accessDenied:
 		s = wire.SynAccess
+		q.raise(driver.EventQPAccessErr)
+	case notInvalidated:
+		s = wire.SynAck
 		q.raise(driver.EventQPAccessErr)
 	}
 	q.finishJobs()
@@ -190,7 +198,6 @@ func (q *qp) checkSequence(p *packet) verdict {
 	case begins != (r.message == 0), !begins && r.message != p.op.Operation(),
 		!ends && n != q.mtu, n > q.mtu,
 		ends && !begins && n == 0,
-		p.op.HasInv(),
 		!q.grants(p.op):
 		return invalidRequest
 	}
@@ -226,9 +233,14 @@ func (q *qp) performSend(p *packet) verdict {
 		return operationFailed
 	}
 	r.got += uint32(len(p.payload))
-	if p.op.Ends() {
-		q.received(p, driver.WCRecv)
+	if !p.op.Ends() {
+		return accepted
 	}
+	if p.op.HasInv() && !q.invalidate(p.IETH().RKey()) {
+		q.completeRecv(driver.WC{Status: driver.RemInvReqErr}, false)
+		return notInvalidated
+	}
+	q.received(p, driver.WCRecv)
 	return accepted
 }
 
@@ -242,7 +254,7 @@ func (q *qp) performWrite(p *packet) verdict {
 		switch {
 		case w.left > maxMessage, !p.op.Ends() && w.left <= uint32(q.mtu):
 			return invalidRequest
-		case w.left > 0 && !q.e.mrs.get(w.key).covers(q.pd, w.va, uint64(w.left), driver.RemoteWrite):
+		case w.left > 0 && !q.grantsMemory(w.key, w.va, uint64(w.left), driver.RemoteWrite):
 			return accessDenied
 		}
 	}
@@ -254,7 +266,7 @@ func (q *qp) performWrite(p *packet) verdict {
 		return receiverAbsent
 	}
 	if n > 0 {
-		m, mem := q.e.memory(q.pd, w.key, w.va, uint64(n), driver.RemoteWrite)
+		m, mem := q.remoteMemory(w.key, w.va, uint64(n), driver.RemoteWrite)
 		if m == nil {
 			return accessDenied
 		}
@@ -285,6 +297,9 @@ func (q *qp) received(p *packet, op driver.WCOpcode) {
 	wc := driver.WC{Op: op, ByteLen: r.got}
 	if p.op.HasImm() {
 		wc.Imm, wc.Flags = p.ImmDt().Imm(), driver.WCWithImm
+	}
+	if p.op.HasInv() {
+		wc.Imm, wc.Flags = p.IETH().RKey(), driver.WCWithInv
 	}
 	q.completeRecv(wc, p.BTH().Solicited())
 }

@@ -32,6 +32,9 @@ func (q *qp) sendPacket(b *burst, w *request, from, to uint32) bool {
 	if op.HasImm() {
 		p.ImmDt().Put(w.imm)
 	}
+	if op.HasInv() {
+		p.IETH().Put(w.imm)
+	}
 	return q.fill(b, p, w, off)
 }
 
@@ -64,6 +67,12 @@ func (q *qp) flagsOf(w *request, last bool) (f wire.Flags) {
 }
 
 func opcodeOf(op driver.Opcode, first, last bool) wire.Opcode {
+	if op == driver.OpSendWithInv && last {
+		if first {
+			return wire.RCSendOnlyInv
+		}
+		return wire.RCSendLastInv
+	}
 	base := wire.RCSendFirst
 	if op == driver.OpWrite || op == driver.OpWriteWithImm {
 		base = wire.RCWriteFirst

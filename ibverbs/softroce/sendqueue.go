@@ -40,7 +40,9 @@ type request struct {
 	imm        uint32
 	length     uint32
 	psn        wire.PSN // of its first packet
-	packets    uint32
+	packets    uint32   // 0 if it is done here
+	executed   bool     // and it was
+	bind       binding
 	ah         *ah // of a datagram, and the queue pair that it goes to
 	qpn, qkey  uint32
 }

@@ -31,6 +31,7 @@ type Config struct {
 	NoUC          bool // even though the device says it has them
 	NoUD          bool // even though the device says it has them
 	NoOwnQKey     bool // a datagram's Q_Key with the highest bit set does not stand for the QP's own
+	NoMW          bool // nor messages that invalidate, even though the device says it has memory windows of type 2
 	NoSQD         bool // no state SQD
 	NoOverrun     bool // a CQ that is too small is not noticed
 	PostAllocates bool // posting or polling allocates, for a device that moves packets in the callers' goroutines
@@ -102,6 +103,7 @@ func Run(t *testing.T, c Config) {
 		{"SRQ", testSRQ},
 		{"UC", testUC},
 		{"UD", testUD},
+		{"MW", testMW},
 		{"Teardown", testTeardown},
 		{"CloseUnderLoad", testCloseUnderLoad},
 		{"Allocations", testAllocations},

@@ -338,6 +338,9 @@ func (s *side) trySend(wrs ...driver.SendWR) (int, error) {
 		for j := range wrs[i].Inline {
 			wrs[i].Inline[j] = 0xd7
 		}
+		if wrs[i].Bind != nil {
+			*wrs[i].Bind = driver.BindMW{Addr: 0xd7d7, Length: 0xd7d7}
+		}
 		wrs[i] = driver.SendWR{ID: ^uint64(0), Op: 99, Remote: driver.Remote{Addr: 99, RKey: 99}}
 	}
 	return n, err
