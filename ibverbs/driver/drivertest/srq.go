@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -492,22 +491,7 @@ func testSRQAllocations(t *testing.T, cfg Config) {
 	a, b := as[0], bs[0]
 	sends := []driver.SendWR{{ID: 1, Op: driver.OpSend, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 64)}}}
 	recvs := []driver.RecvWR{{ID: 4, SGL: []driver.SGE{b.sge(0, 64)}}}
-	var wcs [4]driver.WC
-	drain := func(q driver.CQ) {
-		for start := time.Now(); ; {
-			n, err := q.Poll(wcs[:])
-			if err != nil || n > 0 && wcs[0].Status != driver.Success {
-				t.Fatalf("poll: %+v, %v", wcs[0], err)
-			}
-			if n > 0 {
-				return
-			}
-			if time.Since(start) > cfg.Wait {
-				t.Fatal("no completion")
-			}
-			runtime.Gosched()
-		}
-	}
+	wcs := make([]driver.WC, 4)
 	got := testing.AllocsPerRun(cfg.Rounds, func() {
 		if n, err := q.PostRecv(recvs); n != 1 || err != nil {
 			t.Fatalf("post receive: %d, %v", n, err)
@@ -515,8 +499,8 @@ func testSRQAllocations(t *testing.T, cfg Config) {
 		if n, err := a.qp.PostSend(sends); n != 1 || err != nil {
 			t.Fatalf("post send: %d, %v", n, err)
 		}
-		drain(a.cq.CQ)
-		drain(b.cq.CQ)
+		a.cq.drain(t, cfg, wcs)
+		b.cq.drain(t, cfg, wcs)
 	})
 	if got != 0 {
 		t.Errorf("posting to an SRQ and polling allocates %v times a round", got)
