@@ -9,7 +9,7 @@ import (
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/gputest"
-	"github.com/purerdma/purerdma/p2ptransport/internal/kernels/kernelstest"
+	"github.com/purerdma/purerdma/gpu/kernels/kernelstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,6 +1,4 @@
-//go:build hw && linux
-
-package nvidia
+package drivertest
 
 import (
 	"encoding/hex"
@@ -8,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,15 +14,14 @@ import (
 	"github.com/purerdma/purerdma/gpu"
 )
 
+// childVariable tells a child what it is given.
+const childVariable = "GPU_TEST_SHARE"
+
 // Memory of one process is another's, by descriptor and by legacy handle. The
-// other is this test again, as a child.
-func TestHWSharing(t *testing.T) {
-	if kind := os.Getenv("GPU_TEST_SHARE"); kind != "" {
-		child(t, kind)
-		return
-	}
-	c := open(t)
-	size := get(c.Granularity())(t)
+// other is this program again.
+func (s suite) sharing(t *testing.T) {
+	c := s.open(t)
+	size := 4 * get(c.Granularity())(t)
 	t.Run("descriptor", func(t *testing.T) {
 		a := get(c.Create(size, false))(t)
 		at := get(c.Reserve(size))(t)
@@ -49,8 +47,9 @@ func share(t *testing.T, c gpu.Context, p gpu.Ptr, file *os.File, what string) {
 	t.Helper()
 	const n = 100000
 	must(t, c.WriteTo(p, pattern(n, 1)))
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHWSharing$", "-test.v")
-	cmd.Env = append(os.Environ(), "GPU_TEST_SHARE="+what)
+	root, _, _ := strings.Cut(t.Name(), "/")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+root+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childVariable+"="+what)
 	if file != nil {
 		cmd.ExtraFiles = []*os.File{file}
 	}
@@ -60,13 +59,13 @@ func share(t *testing.T, c gpu.Context, p gpu.Ptr, file *os.File, what string) {
 	holds(t, c, p, pattern(n, 2))
 }
 
-func child(t *testing.T, what string) {
+func (s suite) child(t *testing.T, what string) {
 	var kind, arg string
 	var device int
 	if _, err := fmt.Sscan(what, &kind, &arg, &device); err != nil {
 		t.Fatal(err)
 	}
-	c := get(driver{}.Open(device))(t)
+	c := get(s.Driver.Open(device))(t)
 	defer func() { must(t, c.Close()) }()
 	const n = 100000
 	var p gpu.Ptr
