@@ -19,6 +19,7 @@ import (
 
 // rigConfig is what a test wants of two connected ends on a network in memory.
 type rigConfig struct {
+	typ        driver.QPType // RC if 0
 	sim        SimConfig
 	mtu        driver.MTU // 256 if 0
 	psn        uint32
@@ -32,6 +33,8 @@ type rigConfig struct {
 	cqDepth    int
 	retryLimit uint8
 	v6         bool
+	tos        uint8 // of address handles
+	unseen     bool  // packets are not recorded
 	signalAll  bool
 	apart      bool // leave the QPs in Init
 }
@@ -101,7 +104,7 @@ func inBubble(t *testing.T, c rigConfig, f func(r *rig)) {
 
 func newRig(t testing.TB, c rigConfig) *rig {
 	c.timeout, c.retryCnt, c.rnrRetry, c.rdAtomic = orElse(c.timeout, 14), orElse(c.retryCnt, 7), orElse(c.rnrRetry, 7), orElse(c.rdAtomic, 16)
-	c.mtu, c.access = cmp.Or(c.mtu, driver.MTU256), cmp.Or(c.access, everything)
+	c.mtu, c.access, c.typ = cmp.Or(c.mtu, driver.MTU256), cmp.Or(c.access, everything), cmp.Or(c.typ, driver.RC)
 	c.memory, c.depth = cmp.Or(c.memory, 256<<10), cmp.Or(c.depth, 64)
 	c.cqDepth = cmp.Or(c.cqDepth, 4*c.depth)
 	if c.sim.MTU == 0 {
@@ -113,10 +116,12 @@ func newRig(t testing.TB, c rigConfig) *rig {
 		addrs = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")}
 	}
 	start := time.Now()
-	r.sim.Hook(func(p *link.SimPacket) link.Fate {
-		r.record(time.Since(start), p)
-		return link.Pass
-	})
+	if !c.unseen {
+		r.sim.Hook(func(p *link.SimPacket) link.Fate {
+			r.record(time.Since(start), p)
+			return link.Pass
+		})
+	}
 	drv := New(Config{Addrs: addrs, Network: OnSim(r.sim), retryLimit: c.retryLimit})
 	devices, _ := drv.Devices()
 	r.a, r.b = &end{r: r, name: 'a', addr: addrs[0]}, &end{r: r, name: 'b', addr: addrs[1]}
@@ -227,11 +232,15 @@ func (e *end) open(d driver.Device) {
 }
 
 func (e *end) newQP(cq driver.CQ) *qp {
-	q, err := e.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: cq, RecvCQ: cq, SignalAll: e.r.cfg.signalAll, Cookie: 7,
+	q, err := e.pd.CreateQP(driver.QPConfig{Type: e.r.cfg.typ, SendCQ: cq, RecvCQ: cq, SignalAll: e.r.cfg.signalAll, Cookie: 7,
 		Cap: driver.QPCap{SendWR: e.r.cfg.depth, RecvWR: e.r.cfg.depth, SendSGE: 4, RecvSGE: 4, Inline: 64}})
 	e.r.must(err)
-	e.r.must(q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: e.r.cfg.access},
-		driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|driver.QPAccessFlags))
+	rights := driver.QPAccessFlags
+	if e.r.cfg.typ == driver.UD {
+		rights = driver.QPQKey
+	}
+	e.r.must(q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: e.r.cfg.access, QKey: rigQKey},
+		driver.QPStateMask|driver.QPPort|driver.QPPKeyIndex|rights))
 	return q.(*qp)
 }
 
@@ -249,13 +258,13 @@ func toRTR(e *end, q *qp, peer *end, num uint32) error {
 	c := &e.r.cfg
 	return q.Modify(&driver.QPAttr{State: driver.StateRTR, PathMTU: c.mtu, DestQPN: num, RQPSN: c.psn, MaxDestRdAtomic: c.rdAtomic, MinRNRTimer: 12,
 		AH: driver.AHAttr{DGID: gidOf(peer.addr), Port: 1, IsGlobal: true, HopLimit: 64},
-	}, driver.QPStateMask|driver.QPAV|driver.QPPathMTU|driver.QPDestQPN|driver.QPRQPSN|driver.QPMaxDestRdAtomic|driver.QPMinRNRTimer)
+	}, driver.QPStateMask|transitions[c.typ][[2]driver.QPState{driver.StateInit, driver.StateRTR}].must)
 }
 
 func toRTS(e *end, q *qp) error {
 	c := &e.r.cfg
 	return q.Modify(&driver.QPAttr{State: driver.StateRTS, SQPSN: c.psn, Timeout: c.timeout, RetryCnt: c.retryCnt, RNRRetry: c.rnrRetry, MaxRdAtomic: c.rdAtomic},
-		driver.QPStateMask|driver.QPSQPSN|driver.QPTimeout|driver.QPRetryCnt|driver.QPRNRRetry|driver.QPMaxQPRdAtomic)
+		driver.QPStateMask|transitions[c.typ][[2]driver.QPState{driver.StateRTR, driver.StateRTS}].must)
 }
 
 // later runs f when the QPs are closed.
