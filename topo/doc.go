@@ -1,0 +1,9 @@
+// Package topo is how the devices of a machine reach each other: the tree of PCI
+// bridges, the NUMA nodes and the links between GPUs, and for any two devices the
+// path between them by the words of NCCL and of nvidia-smi topo -m.
+//
+// Read looks at sysfs once. It needs no rights, opens no device and loads no
+// library; what it cannot read of one device it says in the error and goes on. GPUs
+// are known with their names and NVLinks once a driver of package gpu has told them
+// (AddGPUs).
+package topo

@@ -1,0 +1,102 @@
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/purerdma/purerdma/gpu"
+)
+
+// Read finds the RDMA devices in sys, the tree of sysfs (os.DirFS("/sys")). What is
+// wrong with one of them is joined into the error beside the others.
+func Read(sys fs.FS) (*System, error) {
+	s := &System{}
+	entries, err := fs.ReadDir(sys, "class/infiniband")
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		d, err := nic(sys, e.Name())
+		errs = append(errs, err)
+		s.Devices = append(s.Devices, d)
+	}
+	sort.SliceStable(s.Devices, func(i, j int) bool { return s.Devices[i].Name < s.Devices[j].Name })
+	return s, errors.Join(errs...)
+}
+
+func nic(sys fs.FS, name string) (Device, error) {
+	d := Device{Kind: NIC, Name: name, NUMA: -1}
+	at, err := resolve(sys, path.Join("class/infiniband", name))
+	if err != nil {
+		return d, fmt.Errorf("place of %s: %w", name, err)
+	}
+	at, err = resolve(sys, path.Join(at, "device"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil // a software device
+	}
+	if err != nil {
+		return d, fmt.Errorf("place of %s: %w", name, err)
+	}
+	place(sys, &d, at)
+	return d, nil
+}
+
+// AddGPUs adds the GPUs of a driver, named GPU0 and so on by their index, with the
+// links that it knows.
+func (s *System) AddGPUs(sys fs.FS, d gpu.Driver) error {
+	devices, err := d.Devices()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, info := range devices {
+		g := Device{Kind: GPU, Name: fmt.Sprintf("GPU%d", info.Index), PCI: info.PCI, NUMA: info.NUMANode}
+		if info.PCI.Valid {
+			at, err := resolve(sys, "bus/pci/devices/"+info.PCI.String())
+			if err == nil {
+				place(sys, &g, at)
+			} else {
+				errs = append(errs, fmt.Errorf("place of %s: %w", g.Name, err))
+			}
+		}
+		if l, ok := d.(gpu.Linker); ok {
+			var err error
+			g.links, err = l.Links(info.Index)
+			errs = append(errs, err)
+		}
+		s.Devices = append(s.Devices, g)
+	}
+	return errors.Join(errs...)
+}
+
+// place fills in where the device with this folder is.
+func place(sys fs.FS, d *Device, at string) {
+	for part := range strings.SplitSeq(at, "/") {
+		if address, err := gpu.ParseBusID(part); err == nil && strings.Contains(part, ".") {
+			d.chain, d.PCI = append(d.chain, part), address
+		} else if strings.HasPrefix(part, "pci") && len(d.chain) == 0 {
+			d.chain = append(d.chain, part)
+		}
+	}
+	if b, err := fs.ReadFile(sys, path.Join(at, "numa_node")); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+			d.NUMA = n
+		}
+	}
+}
+
+// resolve follows one symbolic link of sysfs, which are relative and lead to a
+// real folder.
+func resolve(sys fs.FS, name string) (string, error) {
+	to, err := fs.ReadLink(sys, name)
+	if err != nil {
+		return "", err
+	}
+	return path.Join(path.Dir(name), to), nil
+}
