@@ -1,0 +1,54 @@
+// Package shmtransport moves messages between two processes of one host through shared memory, without a system call for a message and
+// without allocating: half a round trip of 8 bytes takes little more than the processors need to pass one cache line.
+//
+//	l, err := shmtransport.Listen("")           // one process
+//	c, err := l.Accept(ctx)
+//
+//	c, err := shmtransport.Dial(ctx, addr)      // the other; addr is l.Addr()
+//	err = c.Send(ctx, []byte("hello"))          // a message, of any size; Recv gets it whole
+//	n, err := c.Recv(ctx, buf)
+//
+// Messages arrive in order, once and whole, or the connection is over. One goroutine at a time uses a [Conn]; [Conn.Split] gives each
+// direction an end for a goroutine of its own.
+//
+// # Memory
+//
+// The process that dials makes a memfd, reserves its pages, so that a lack of memory is an error and not a fault later, seals its size,
+// and passes it over the Unix socket. It has no name: however the processes end, nothing is left. The socket stays open, and its end is
+// how either learns of the other's, at once and also after kill -9. Both sides ask the kernel for the other's user (SO_PEERCRED) and
+// refuse any but their own, or those of [WithUsers]. Containers reach each other where they share a network namespace (abstract names)
+// or a directory (paths).
+//
+// Where no socket can be shared, [MakeFile] and [AttachFile] do the same with a file in /dev/shm, named as NCCL names its own. Files
+// cannot be sealed: there the peer, a process of the same user, is trusted not to make the file shorter.
+//
+// # Ring
+//
+// Each direction is a ring of cells, 16 bytes each, and a ring of data. A cell holds 8 bytes and the word that says that they are
+// there, which is stored last and has the cell's number in it, so that the receiver polls one word and needs no other. Messages of up to
+// 32 bytes lie in cells, at most one cache line. Larger ones lie in data, in parts of some KiB on which sender and receiver work at the
+// same time, with a cell for each. What the receiver has read it tells a quarter of the ring at a time.
+//
+// Three things make it fast, each measured (bench/shm):
+//
+//   - Owning ahead. Who stores into a line that another core has waits for it. While a Conn waits for the answer to a message it stores a
+//     word into the free lines that the next message will fill: 4 KiB in less than half the time.
+//   - A ring of twice the second-level cache. Lines that are still modified in the other core's second-level cache are slow to read; in a
+//     ring this large most have moved on to the cache that both share.
+//   - Going past the caches to a distant core. Where a cache line takes long from core to core, stores that bypass the caches are several
+//     times faster, and where it does not, slower. The receiver times the transfer of a line now and then and tells the sender. Virtual
+//     processors move, so this may change while a connection lives.
+//
+// # Waiting
+//
+// Whoever waits looks for some 50 µs, yielding to other goroutines, then sleeps in the kernel (futex) on a word of the shared memory, and
+// costs no processor time until the other side wakes it; meanwhile it holds a thread. The other side looks at that word after each
+// message. The order of its two accesses would take a fence for each message; instead whoever goes to sleep makes it for both
+// (membarrier). Where the kernel has no such call both sides take the fence. The order of the steps is explored exhaustively by a test.
+//
+// # Trust
+//
+// The other process is of an allowed user, and not trusted further: it may write anything anywhere in the shared memory at any time. Each
+// word of it is read once, checked, then used; what cannot be ends the connection with [ErrProtocol]. It can make this side wait, which
+// a context ends, or work without need; not read or write beyond the ring.
+package shmtransport

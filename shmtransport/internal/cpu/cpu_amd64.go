@@ -1,0 +1,29 @@
+package cpu
+
+// Streams tells that CopyPast goes past the caches.
+const Streams = true
+
+// PollHigh looks at *p until its upper half is want, at most looks times with a PAUSE after each that failed, and gives back what
+// it saw last. What was stored before that word is visible after. PAUSE is worth a third of the latency: without it loads that were
+// started ahead of time are thrown away when the line is taken.
+//
+//go:noescape
+func PollHigh(p *uint64, want uint32, looks int) uint64
+
+// CopyPast copies n bytes by stores that go past the caches (MOVNTDQ, then SFENCE), for a reader on a distant core: there a line that
+// is modified in another core's cache costs several times what it costs in memory or in the last-level cache. n is a multiple of 64,
+// dst is aligned to 64 bytes, src need not be aligned.
+//
+//go:noescape
+func CopyPast(dst, src *byte, n int)
+
+// TimeLoad is how many ticks of the time stamp counter one load of *p takes.
+//
+//go:noescape
+func TimeLoad(p *uint64) uint64
+
+// Pause lets n PAUSEs pass.
+func Pause(n int)
+
+// Ticks is the time stamp counter.
+func Ticks() uint64

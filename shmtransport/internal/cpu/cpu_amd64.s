@@ -1,0 +1,78 @@
+#include "textflag.h"
+
+// func PollHigh(p *uint64, want uint32, looks int) uint64
+TEXT ·PollHigh(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), SI
+	MOVL want+8(FP), DX
+	MOVQ looks+16(FP), CX
+look:
+	MOVQ (SI), AX
+	MOVQ AX, BX
+	SHRQ $32, BX
+	CMPL BX, DX
+	JEQ  done
+	PAUSE
+	DECQ CX
+	JGT  look
+done:
+	MOVQ AX, ret+24(FP)
+	RET
+
+// func CopyPast(dst, src *byte, n int)
+TEXT ·CopyPast(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	SHRQ $6, CX
+	JZ   done
+line:
+	MOVOU  (SI), X0
+	MOVOU  16(SI), X1
+	MOVOU  32(SI), X2
+	MOVOU  48(SI), X3
+	MOVNTO X0, (DI)
+	MOVNTO X1, 16(DI)
+	MOVNTO X2, 32(DI)
+	MOVNTO X3, 48(DI)
+	ADDQ   $64, SI
+	ADDQ   $64, DI
+	DECQ   CX
+	JNZ    line
+	SFENCE
+done:
+	RET
+
+// func TimeLoad(p *uint64) uint64
+TEXT ·TimeLoad(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	LFENCE
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, BX
+	LFENCE
+	MOVQ (SI), CX
+	LFENCE
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	SUBQ BX, AX
+	MOVQ AX, ret+8(FP)
+	RET
+
+// func Ticks() uint64
+TEXT ·Ticks(SB), NOSPLIT, $0-8
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, ret+0(FP)
+	RET
+
+// func Pause(n int)
+TEXT ·Pause(SB), NOSPLIT, $0-8
+	MOVQ n+0(FP), CX
+again:
+	PAUSE
+	DECQ CX
+	JGT  again
+	RET

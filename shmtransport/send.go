@@ -1,0 +1,400 @@
+package shmtransport
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"sync/atomic"
+
+	"github.com/purerdma/purerdma/internal/mmio"
+	"github.com/purerdma/purerdma/shmtransport/internal/cpu"
+)
+
+// Sizes of what a long message is cut into: small enough that the receiver starts early, large enough that the cells do not count.
+const (
+	partShort  = 16 << 10
+	partLong   = 64 << 10
+	longFrom   = 512 << 10 // bytes to come from which parts are long
+	stampEvery = 16        // parts
+	// Up to cachedMax bytes that are owned already go through the caches also to a distant core.
+	cachedMax = 4 << 10
+	ownMost   = 64 << 10 // bytes of the next message to be owned ahead
+	ownStep   = 16       // lines between two looks
+)
+
+// Sender is one direction's sending end. Its methods are for one goroutine at a time, others are refused with ErrBusy. None but Send
+// and SendBatch wait; none but these, when they sleep, allocate.
+type Sender struct {
+	ring
+	gate *gate
+	wait waiter
+	life *life
+
+	next, cellLimit  uint64 // cells written; how many may be
+	pos, byteLimit   uint64 // bytes of data written, those skipped at the end of data included; how many may be
+	needCells, needs uint64 // what a wait is for
+
+	message []byte // the message of which a part has been sent, and what is left of it
+	left    []byte
+
+	acquired  int    // bytes that Acquire gave out; -1 = none
+	wrapped   uint64 // and the flag that goes with them
+	parts     uint
+	ownedTo   uint64 // bytes of data up to which the lines are owned
+	lastBytes int    // of data that the last message took
+}
+
+func newSender(r ring, l *life, g *gate) *Sender {
+	s := &Sender{ring: r, gate: g, life: l, acquired: -1, cellLimit: uint64(len(r.cells)), byteLimit: uint64(len(r.data))}
+	s.wait = waiter{life: l, asleep: &r.control.senderAsleep, fenced: g.fenced, look: s.lookForRoom}
+	return s
+}
+
+// Send sends b as one message and returns when the receiver can have all of it; b is the caller's again. A message longer than the
+// room in the ring needs a receiver that receives. When ctx ends in the middle of such a message, a part is out: call again with the
+// same b, or close; any other call is ErrOrder.
+func (s *Sender) Send(ctx context.Context, b []byte) error {
+	if err := s.gate.enter(s.life); err != nil {
+		return err
+	}
+	ok, err := s.send(b)
+	for !ok && err == nil {
+		if err = s.wait.wait(ctx); err == nil {
+			ok, err = s.send(b)
+		}
+	}
+	s.gate.leave()
+	return err
+}
+
+// TrySend sends b as one message as far as there is room. Until ok, b is the sender's, and the next call must be for the same b.
+func (s *Sender) TrySend(b []byte) (ok bool, err error) {
+	if err := s.gate.enter(s.life); err != nil {
+		return false, err
+	}
+	ok, err = s.send(b)
+	s.gate.leave()
+	return ok, err
+}
+
+// SendBatch sends each of messages, in order, and returns how many it has sent: all, unless there is an error. Small messages of the
+// same size that follow each other travel together, which is faster by a multiple than one Send for each.
+func (s *Sender) SendBatch(ctx context.Context, messages [][]byte) (sent int, err error) {
+	if err := s.gate.enter(s.life); err != nil {
+		return 0, err
+	}
+	for sent < len(messages) && err == nil {
+		var n int
+		if n, err = s.sendSome(messages[sent:]); n == 0 && err == nil {
+			err = s.wait.wait(ctx)
+		}
+		sent += n
+	}
+	s.gate.leave()
+	return sent, err
+}
+
+// TrySendBatch sends the first messages for which there is room and returns how many. As in TrySend, a part of the one after them may
+// be out, which must then be the next message.
+func (s *Sender) TrySendBatch(messages [][]byte) (sent int, err error) {
+	if err := s.gate.enter(s.life); err != nil {
+		return 0, err
+	}
+	for sent < len(messages) {
+		n, e := s.sendSome(messages[sent:])
+		sent += n
+		if err = e; n == 0 || err != nil {
+			break
+		}
+	}
+	s.gate.leave()
+	return sent, err
+}
+
+// Acquire gives n bytes of the ring for a message to be made in place, at most MaxAcquire, or none when there is no room. They are
+// the caller's until Commit; a second Acquire takes them back. Nothing is sent in between. Memory that is out keeps the mapping:
+// Close does not take it away.
+func (s *Sender) Acquire(n int) ([]byte, error) {
+	if err := s.gate.enter(s.life); err != nil {
+		return nil, err
+	}
+	b, err := s.acquire(n)
+	s.gate.leave()
+	return b, err
+}
+
+// MaxAcquire is the largest n of Acquire, in bytes.
+func (s *Sender) MaxAcquire() int { return maxPart(len(s.data)) }
+
+// Commit sends the first n bytes of what Acquire gave as one message.
+func (s *Sender) Commit(n int) error {
+	if err := s.gate.enter(s.life); err != nil {
+		if s.acquired >= 0 && err != ErrBusy {
+			s.acquired = -1
+			err = s.life.release(s.gate, heldSend, err)
+		}
+		return err
+	}
+	err := s.commit(n)
+	s.gate.leave()
+	return err
+}
+
+// send makes what progress it can.
+func (s *Sender) send(b []byte) (ok bool, err error) {
+	if s.left != nil || len(b) > inlineMax || s.acquired >= 0 {
+		return s.sendLong(b)
+	}
+	k := uint64(len(b)+7) / 8
+	if s.cellLimit-s.next < max(k, 1) {
+		s.needCells, s.needs = max(k, 1), 0
+		if !s.lookForRoom(1) {
+			return false, s.life.sending()
+		}
+	}
+	if s.life.state.Load() != 0 {
+		return false, s.life.sending()
+	}
+	mask := uint64(len(s.cells) - 1)
+	for i := k; i > 1; i-- {
+		n := s.next + i - 1
+		c := &s.cells[n&mask]
+		c.value = upTo8(b[(i-1)*8:])
+		mmio.StoreRelease64(&c.word, uint64(uint32(n+1))<<32|kindMore<<kindShift)
+	}
+	s.publish(max(k, 1), upTo8(b), kindInline<<kindShift|uint64(len(b)))
+	s.lastBytes = 0
+	return true, nil
+}
+
+// upTo8 is the first 8 bytes of b, or as many as there are.
+func upTo8(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	var v uint64
+	for i, x := range b {
+		v |= uint64(x) << (8 * i)
+	}
+	return v
+}
+
+// publish writes the cell that tells the receiver of n cells, and wakes it if it sleeps.
+func (s *Sender) publish(n, value, low uint64) {
+	c := &s.cells[s.next&uint64(len(s.cells)-1)]
+	c.value = value
+	mmio.StoreRelease64(&c.word, uint64(uint32(s.next+1))<<32|low)
+	s.next += n
+	if s.gate.fenced {
+		mmio.FullFence()
+	}
+	if atomic.LoadUint32(&s.control.receiverAsleep) != 0 {
+		wakePeer(&s.control.receiverAsleep)
+	}
+}
+
+// sendLong sends by data, and says which calls are out of order.
+func (s *Sender) sendLong(b []byte) (ok bool, err error) {
+	switch {
+	case s.acquired >= 0:
+		return false, errAcquired
+	case len(b) > MaxMessage:
+		return false, tooLong(len(b), MaxMessage)
+	case s.left == nil:
+		s.message, s.left = b, b
+	case len(b) != len(s.message) || &b[0] != &s.message[0]:
+		return false, errInMessage
+	}
+	for len(s.left) > 0 {
+		n := min(len(s.left), partShort)
+		if len(s.left) >= longFrom {
+			n = min(partLong, maxPart(len(s.data)))
+		}
+		off, wrap, ok := s.room(n)
+		if !ok || s.life.state.Load() != 0 {
+			if len(s.left) == len(b) {
+				s.message, s.left = nil, nil
+			}
+			return false, s.life.sending()
+		}
+		s.fill(s.data[off:off+n], s.left[:n])
+		s.advance(n, wrap, kindPart, uint64(len(s.left)))
+		s.left = s.left[n:]
+	}
+	s.lastBytes = len(b)
+	s.message, s.left = nil, nil
+	return true, nil
+}
+
+// room finds where n bytes of data go, with a cell for them. wrap is the flag to send with them.
+func (s *Sender) room(n int) (off int, wrap uint64, ok bool) {
+	size := uint64(len(s.data))
+	s.needs = uint64(n)
+	if rest := size - s.pos&(size-1); uint64(n) > rest {
+		s.needs, wrap = rest+uint64(n), flagWrap
+	} else {
+		off = int(s.pos & (size - 1))
+	}
+	s.needCells = 1
+	if s.cellLimit == s.next || s.byteLimit-s.pos < s.needs {
+		return off, wrap, s.lookForRoom(1)
+	}
+	return off, wrap, true
+}
+
+// fill copies into the ring, past the caches where the receiver says that it is far and the lines are not owned yet.
+func (s *Sender) fill(dst, src []byte) {
+	if cpu.Streams && atomic.LoadUint32(&s.control.far) == 1 && (len(src) > cachedMax || int64(s.ownedTo-s.pos) < int64(len(src))) && len(src) >= cpu.Line {
+		whole := len(src) &^ (cpu.Line - 1)
+		cpu.CopyPast(&dst[0], &src[0], whole)
+		dst, src = dst[whole:], src[whole:]
+	}
+	copy(dst, src)
+}
+
+// advance publishes n bytes of data.
+func (s *Sender) advance(n int, wrap, kind, value uint64) {
+	low := kind<<kindShift | wrap | uint64(n)
+	size := uint64(len(s.data))
+	if wrap != 0 {
+		s.pos = (s.pos + size) &^ (size - 1)
+	}
+	s.pos += (uint64(n) + cpu.Line - 1) &^ (cpu.Line - 1)
+	if s.parts++; s.parts%stampEvery == 0 && cpu.Streams {
+		mmio.StoreRelease64(&s.control.stamp, s.next)
+		low |= flagStamp
+	}
+	s.publish(1, value, low)
+}
+
+// sendSome sends a first few messages together if they can be, else one. 0 = no room.
+func (s *Sender) sendSome(messages [][]byte) (int, error) {
+	size := len(messages[0])
+	most := partShort
+	if s.left == nil && s.acquired < 0 && size > 0 && size <= partShort/8 {
+		same := 1
+		for same < len(messages) && len(messages[same]) == size && (same+1)*size <= most {
+			same++
+		}
+		if same*size > inlineMax {
+			return s.sendTogether(messages[:same], size)
+		}
+	}
+	ok, err := s.send(messages[0])
+	if !ok {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func (s *Sender) sendTogether(messages [][]byte, size int) (int, error) {
+	n := len(messages) * size
+	off, wrap, ok := s.room(n)
+	if !ok || s.life.state.Load() != 0 {
+		return 0, s.life.sending()
+	}
+	dst := s.data[off : off+n]
+	if size == 8 {
+		for _, m := range messages {
+			binary.LittleEndian.PutUint64(dst, binary.LittleEndian.Uint64(m))
+			dst = dst[8:]
+		}
+	} else {
+		for _, m := range messages {
+			copy(dst, m)
+			dst = dst[size:]
+		}
+	}
+	s.advance(n, wrap, kindBatch, uint64(size))
+	s.lastBytes = n
+	return len(messages), nil
+}
+
+func (s *Sender) acquire(n int) ([]byte, error) {
+	switch {
+	case s.left != nil:
+		return nil, errInMessage
+	case n < 1 || n > s.MaxAcquire():
+		return nil, tooLong(n, s.MaxAcquire())
+	}
+	s.acquired = -1
+	s.gate.held &^= heldSend
+	off, wrap, ok := s.room(n)
+	if err := s.life.sending(); err != nil || !ok {
+		return nil, err
+	}
+	s.acquired, s.wrapped = n, wrap
+	s.gate.held |= heldSend
+	return s.data[off : off+n : off+n], nil
+}
+
+func (s *Sender) commit(n int) error {
+	switch {
+	case s.acquired < 0:
+		return errNotAcquired
+	case n < 0 || n > s.acquired:
+		return tooLong(n, s.acquired)
+	}
+	s.acquired = -1
+	s.gate.held &^= heldSend
+	if err := s.life.sending(); err != nil {
+		return err
+	}
+	if n == 0 {
+		s.publish(1, 0, kindInline<<kindShift)
+		return nil
+	}
+	s.advance(n, s.wrapped, kindPart, uint64(n))
+	s.lastBytes = n
+	return nil
+}
+
+// lookForRoom reads how far the receiver is, at most looks times, until there is room for what is needed. What the receiver wrote is
+// checked: it cannot have read what was not sent, nor take back what it has read.
+func (s *Sender) lookForRoom(looks int) bool {
+	for range looks {
+		cells, bytes := mmio.LoadAcquire64(&s.control.cellsRead), mmio.LoadAcquire64(&s.control.bytesRead)
+		cellLimit, byteLimit := cells+uint64(len(s.cells)), bytes+uint64(len(s.data))
+		if cells-(s.cellLimit-uint64(len(s.cells))) > s.next-(s.cellLimit-uint64(len(s.cells))) ||
+			bytes-(s.byteLimit-uint64(len(s.data))) > s.pos-(s.byteLimit-uint64(len(s.data))) {
+			_ = s.life.brokenBy(protocolError("the receiver says that it has read %d cells and %d bytes of %d and %d", cells, bytes, s.next, s.pos))
+			return false
+		}
+		s.cellLimit, s.byteLimit = cellLimit, byteLimit
+		if s.cellLimit-s.next >= s.needCells && s.byteLimit-s.pos >= s.needs {
+			return true
+		}
+		if looks > 1 {
+			cpu.Pause(1)
+		}
+	}
+	return false
+}
+
+// ownSome takes the next lines that a message like the last one would fill, a few at a time, by a store to each: whoever stores into
+// a line of another core waits for it, and here there is the time. Only what the receiver has read is touched. It reports whether it
+// did anything.
+func (s *Sender) ownSome() bool {
+	size := uint64(len(s.data))
+	want := uint64(min(s.lastBytes, ownMost))
+	if want > cachedMax && atomic.LoadUint32(&s.control.far) == 1 {
+		want = cachedMax
+	}
+	ahead := int64(s.ownedTo - s.pos) // below 0 where more was sent than was owned
+	if ahead < 0 {
+		s.ownedTo, ahead = s.pos, 0
+	}
+	if uint64(ahead) >= want {
+		return false
+	}
+	if s.byteLimit-s.pos < want {
+		if s.needCells, s.needs = 0, want; !s.lookForRoom(1) {
+			return false
+		}
+	}
+	for i := 0; i < ownStep && s.ownedTo-s.pos < want; i++ {
+		s.lines[s.ownedTo&(size-1)/cpu.Line][0] = math.MaxUint64
+		s.ownedTo += cpu.Line
+	}
+	return true
+}

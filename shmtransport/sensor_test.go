@@ -1,0 +1,48 @@
+//go:build linux
+
+package shmtransport
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSensor(t *testing.T) {
+	const near, far, interrupted = 60 * time.Nanosecond, 170 * time.Nanosecond, time.Millisecond
+	s := newSensor()
+	for i, c := range []struct {
+		took         time.Duration
+		changed, far bool
+	}{
+		{near, false, false}, {far, false, false}, {near, false, false}, // one vote is none
+		{far, false, false}, {interrupted, false, false}, {far, true, true}, // an interruption says nothing
+		{far, false, true}, {near, false, true}, {far, false, true},
+		{near, false, true}, {near, true, false},
+	} {
+		if changed := s.vote(c.took); changed != c.changed || (s.far == 1) != c.far {
+			t.Errorf("step %d, %v: changed %v, far %v", i, c.took, changed, s.far)
+		}
+	}
+	if r := s.rate(); r <= 0 {
+		t.Errorf("%v ticks in a microsecond", r)
+	}
+}
+
+// What the receiver says of the distance changes how the sender copies, not what arrives.
+func TestFar(t *testing.T) {
+	geometries(t, func(t *testing.T, a, b *Conn) {
+		b.r.control.far = 1
+		buf := make([]byte, 1<<20)
+		for i := range 3 * len(sizes) {
+			n := min(sizes[i%len(sizes)], 10_000)
+			m := patterned(n+1, uint64(i))[1:] // not aligned
+			if err := a.Send(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Recv(t.Context(), buf)
+			if err != nil || string(buf[:got]) != string(m) {
+				t.Fatalf("message %d: %d of %d bytes, %v", i, got, n, err)
+			}
+		}
+	})
+}
