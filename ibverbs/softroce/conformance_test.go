@@ -1,7 +1,9 @@
 package softroce
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -51,20 +53,41 @@ func TestConformanceOnSim(t *testing.T) {
 	}
 }
 
-func TestConformanceOnUDP(t *testing.T) {
+func TestConformanceOnUDP(t *testing.T) { conformanceOn(t, OnUDP(), 101) }
+
+func TestConformanceOnPacketSockets(t *testing.T) {
+	needPacketSockets(t)
+	conformanceOn(t, OnPacketSockets(), 111)
+}
+
+// needPacketSockets skips a test where they cannot be had.
+func needPacketSockets(t testing.TB) {
+	l, err := OnPacketSockets().Open(netip.Addr{})
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) {
+		t.Skip("packet sockets need Linux and CAP_NET_RAW")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+// conformanceOn takes addresses of loopback from 127.0.0.first on.
+func conformanceOn(t *testing.T, n Network, first byte) {
+	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, first + i}) }
 	for name, addrs := range map[string][]netip.Addr{
-		"two devices": {netip.MustParseAddr("127.0.0.101"), netip.MustParseAddr("127.0.0.102")},
-		"one device":  {netip.MustParseAddr("127.0.0.103")},
+		"two devices": {at(0), at(1)},
+		"one device":  {at(2)},
 		"IPv6":        {netip.MustParseAddr("::1")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			drv := New(Config{Addrs: addrs})
+			drv := New(Config{Addrs: addrs, Network: n})
 			b := "soft0"
 			if len(addrs) > 1 {
 				b = "soft1"
 			}
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 14, PostAllocates: raceDetector,
+				Timeout: 16, PostAllocates: raceDetector, // a machine under load keeps goroutines waiting
 				Open: func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
 			})
 		})

@@ -80,7 +80,9 @@
 // packets that do not come from the queue pair's peer are dropped. RoCE has no
 // authentication: who can forge packets on the network can do what the peer could.
 // The checksum of packets (ICRC) protects against damage, not against people; on
-// IPv4 a UDP socket sees 16 bits less of it than there are.
+// IPv4 a UDP socket sees 16 bits less of it than there are. OnPacketSockets, or
+// PURERDMA_SOFTROCE_LINK=packet in the environment, sees all of it and wants
+// CAP_NET_RAW.
 //
 // Memory that was unmapped or truncated under a registration fails the request, not
 // the process.

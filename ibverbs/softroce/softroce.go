@@ -18,7 +18,8 @@ type Config struct {
 	// Addrs is a device each, soft0 for the first. None is soft0 and soft1, each on
 	// a free address of loopback.
 	Addrs []netip.Addr
-	// Network is nil for UDP sockets.
+	// Network is nil for UDP sockets. OnPacketSockets and OnSim are others; the
+	// registered driver follows PURERDMA_SOFTROCE_LINK, udp or packet.
 	Network Network
 	// Rand makes keys and QP numbers, which others must not guess. Nil is
 	// crypto/rand.
@@ -44,7 +45,7 @@ type softDriver struct {
 func New(c Config) driver.Driver {
 	d := &softDriver{network: c.Network, random: c.Rand, captureTo: c.Capture, retryLimit: c.retryLimit}
 	if d.network == nil {
-		d.network = udp{}
+		d.network = OnUDP()
 	}
 	if d.random == nil {
 		d.random = rand.Reader
@@ -58,7 +59,7 @@ func New(c Config) driver.Driver {
 	return d
 }
 
-func init() { driver.Register(New(Config{Capture: captureFromEnv()})) }
+func init() { driver.Register(New(Config{Network: networkFromEnv(), Capture: captureFromEnv()})) }
 
 // Name is softroce.
 func (d *softDriver) Name() string { return driverName }

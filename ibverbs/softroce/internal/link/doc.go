@@ -1,5 +1,6 @@
-// Package link moves RoCE v2 packets: through UDP sockets, or through a network
-// in memory that loses, doubles, reorders and damages them by a seed.
+// Package link moves RoCE v2 packets: through UDP sockets, through packet sockets,
+// which see them whole, or through a network in memory that loses, doubles,
+// reorders and damages them by a seed.
 //
 // # What moves
 //

@@ -118,7 +118,7 @@ func swapped(port uint16) uint16 {
 // source is where message i came from; false if that or the data was cut off.
 func (m *mmsg) source(i int, from *netip.AddrPort) bool {
 	h := &m.hdrs[i].Hdr
-	if h.Flags&unix.MSG_TRUNC != 0 {
+	if m.cutOff(i) {
 		return false
 	}
 	name := &m.names[i]
@@ -150,30 +150,61 @@ func putControl(b []byte, level, typ int32, size int, value uint32) int {
 	return unix.CmsgSpace(size)
 }
 
+// nextControl is the first control message of b and what follows it; nil if there
+// is none.
+func nextControl(b []byte) (h *unix.Cmsghdr, data, rest []byte) {
+	if len(b) < unix.SizeofCmsghdr {
+		return nil, nil, nil
+	}
+	h = (*unix.Cmsghdr)(unsafe.Pointer(&b[0])) // control messages begin with this header
+	size := int(h.Len) - unix.CmsgLen(0)
+	if size < 1 || int(h.Len) > len(b) {
+		return nil, nil, nil
+	}
+	return h, b[unix.CmsgLen(0):h.Len], b[min(len(b), unix.CmsgSpace(size)):]
+}
+
+// received is the control messages of message i.
+func (m *mmsg) received(i int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), int(m.hdrs[i].Hdr.Controllen)) // control messages are bytes of several types
+}
+
 // controls reads the control messages of message i: segment size and type of
 // service into d, and the kernel's count of drops.
 func (m *mmsg) controls(i int, d *Datagrams) (dropped uint32, counted bool) {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), int(m.hdrs[i].Hdr.Controllen)) // control messages are bytes of several types
-	for len(b) >= unix.SizeofCmsghdr {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0])) // control messages begin with this header
-		size := int(h.Len) - unix.CmsgLen(0)
-		if size < 1 || int(h.Len) > len(b) {
-			break
-		}
-		data := b[unix.CmsgLen(0):]
+	for h, data, rest := nextControl(m.received(i)); h != nil; h, data, rest = nextControl(rest) {
 		switch {
-		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && size >= 4:
+		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(data) >= 4:
 			if seg := int(int32(binary.NativeEndian.Uint32(data))); seg > 0 && seg < len(d.Data) {
 				d.Seg = seg
 			}
-		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && size >= 4:
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
 			dropped, counted = binary.NativeEndian.Uint32(data), true
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
 			d.TOS = data[0]
-		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS && size >= 4:
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS && len(data) >= 4:
 			d.TOS = uint8(binary.NativeEndian.Uint32(data))
 		}
-		b = b[min(len(b), unix.CmsgSpace(size)):]
 	}
 	return dropped, counted
 }
+
+// auxiliary reads the control messages of message i of a packet socket: where the
+// network header begins (struct tpacket_auxdata), -1 if that is not there, and the
+// kernel's count of drops.
+func (m *mmsg) auxiliary(i int) (network int, dropped uint32, counted bool) {
+	const netOffset = 14 // of tp_net
+	network = -1
+	for h, data, rest := nextControl(m.received(i)); h != nil; h, data, rest = nextControl(rest) {
+		switch {
+		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= netOffset+2:
+			network = int(binary.NativeEndian.Uint16(data[netOffset:]))
+		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
+			dropped, counted = binary.NativeEndian.Uint32(data), true
+		}
+	}
+	return network, dropped, counted
+}
+
+// cutOff says whether the bytes of message i did not fit.
+func (m *mmsg) cutOff(i int) bool { return m.hdrs[i].Hdr.Flags&unix.MSG_TRUNC != 0 }

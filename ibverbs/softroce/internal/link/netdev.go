@@ -1,8 +1,10 @@
 package link
 
 import (
+	"io/fs"
 	"net"
 	"net/netip"
+	"syscall"
 )
 
 // Netdev is what a link needs to know of a network device.
@@ -30,6 +32,33 @@ func netdevOf(devs []Netdev, addr netip.Addr) (Netdev, bool) {
 		}
 	}
 	return Netdev{}, false
+}
+
+// localDevice is the network device of the address that a link is to have; list
+// and sys are nil for those of the system. A hint comes with an error.
+func localDevice(addr netip.Addr, list func() ([]Netdev, error), sys fs.FS) (dev Netdev, hint string, err error) {
+	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
+		return dev, "a device has one address of this host, for it is inside every packet's checksum", syscall.EADDRNOTAVAIL
+	}
+	if list == nil {
+		list = systemNetdevs
+	}
+	devs, err := list()
+	if err != nil {
+		return dev, "the network devices cannot be listed", err
+	}
+	dev, ok := netdevOf(devs, addr)
+	if !ok {
+		return dev, "no network device has this address; on Linux any of 127.0.0.0/8 is there without set-up", syscall.EADDRNOTAVAIL
+	}
+	if dev.Loopback {
+		return dev, "", nil
+	}
+	if a := adapterOf(sys, dev.Name); a != "" {
+		return dev, a + " does RoCE for " + dev.Name + " in hardware and takes the packets to port 4791: open " + a +
+			", or take an address of another network device, or switch its RoCE off (devlink dev param, enable_roce)", syscall.EBUSY
+	}
+	return dev, "", nil
 }
 
 func systemNetdevs() ([]Netdev, error) {

@@ -107,7 +107,7 @@ func (r *plainReceiver) giveBack() {
 func (r *plainReceiver) fill(d *Datagrams, b *plainBuffer) {
 	*d = Datagrams{Addr: b.from, Data: b.data[:b.n]}
 	r.lent = append(r.lent, b)
-	r.u.came(d)
+	r.u.stats.came(d)
 }
 
 func (r *plainReceiver) try(batch []Datagrams) (n int, err error) {

@@ -15,14 +15,19 @@ const (
 	// recvBatch is how many messages come at once. One super-packet is work
 	// enough for a call; of packets that are not merged many come by one.
 	recvBatch = 16
-	recvRoom  = 65536
+	recvRoom  = 65536 + 64 // the largest IP packet, with a header of the link before it
 )
 
 // fastReceiver receives super-packets by recvmmsg into buffers of its own.
 type fastReceiver struct {
-	u     *UDP
+	conn  interface{ SetReadDeadline(time.Time) error }
+	raw   syscall.RawConn // of conn
+	stats *counters
 	msgs  mmsg
 	rooms []byte // recvRoom for each message
+	// open makes a Datagrams of message i, whose bytes d.Data is, and says whether
+	// it is one. dropped is the kernel's counter of drops, if counted.
+	open  func(i int, d *Datagrams) (dropped uint32, counted, ok bool)
 	want  int
 	got   int
 	errno syscall.Errno
@@ -33,7 +38,13 @@ type fastReceiver struct {
 }
 
 func newFastReceiver(u *UDP) *fastReceiver {
-	r := &fastReceiver{u: u, rooms: make([]byte, recvBatch*recvRoom)}
+	r := &fastReceiver{conn: u.main.conn, raw: u.main.raw, stats: &u.stats}
+	r.open = r.openUDP
+	return r.init()
+}
+
+func (r *fastReceiver) init() *fastReceiver {
+	r.rooms = make([]byte, recvBatch*recvRoom)
 	r.msgs.init(recvBatch, recvRoom)
 	for i := range recvBatch {
 		r.msgs.iovs[i].Base = &r.rooms[i*recvRoom]
@@ -61,7 +72,7 @@ func (r *fastReceiver) try(batch []Datagrams) (int, error) { return r.take(batch
 func (r *fastReceiver) take(batch []Datagrams, block bool) (int, error) {
 	r.want, r.block = min(len(batch), recvBatch), block
 	for {
-		if err := r.u.main.raw.Read(r.read); err != nil {
+		if err := r.raw.Read(r.read); err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return 0, net.ErrClosed
 			}
@@ -84,20 +95,25 @@ func (r *fastReceiver) fill(batch []Datagrams) (n int) {
 	for i := range r.got {
 		d := &batch[n]
 		*d = Datagrams{Data: r.rooms[i*recvRoom:][:r.msgs.hdrs[i].Len:recvRoom]}
-		ok := r.msgs.source(i, &d.Addr)
-		dropped, counted := r.msgs.controls(i, d)
+		dropped, counted, ok := r.open(i, d)
 		if counted {
-			r.u.stats.recvDropped.Add(uint64(dropped - r.dropped)) // it wraps
+			r.stats.recvDropped.Add(uint64(dropped - r.dropped)) // it wraps
 			r.dropped = dropped
 		}
 		r.msgs.reset(i)
 		if !ok {
 			continue
 		}
-		r.u.came(d)
+		r.stats.came(d)
 		n++
 	}
 	return n
+}
+
+func (r *fastReceiver) openUDP(i int, d *Datagrams) (dropped uint32, counted, ok bool) {
+	ok = r.msgs.source(i, &d.Addr)
+	dropped, counted = r.msgs.controls(i, d)
+	return dropped, counted, ok
 }
 
 var longAgo = time.Unix(1, 0)
@@ -110,15 +126,15 @@ func (r *fastReceiver) wait(ctx context.Context, batch []Datagrams) (int, error)
 	if n, err := r.take(batch, false); n > 0 || err != nil {
 		return n, err
 	}
-	conn, fired := r.u.main.conn, make(chan struct{})
+	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		conn.SetReadDeadline(longAgo)
+		r.conn.SetReadDeadline(longAgo)
 		close(fired)
 	})
 	n, err := r.take(batch, true)
 	if !stop() {
 		<-fired
-		conn.SetReadDeadline(time.Time{})
+		r.conn.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0, context.Cause(ctx)

@@ -57,8 +57,11 @@ func newSimLink(s *Sim, addr netip.Addr) *SimLink {
 func (l *SimLink) LocalAddr() netip.AddrPort { return l.addr }
 
 // Source has a port for every hash modulo 16384.
-func (l *SimLink) Source(hash uint32) netip.AddrPort {
-	return netip.AddrPortFrom(l.addr.Addr(), uint16(flowPorts+hash%(1<<16-flowPorts)))
+func (l *SimLink) Source(hash uint32) netip.AddrPort { return flowSource(l.addr.Addr(), hash) }
+
+// flowSource is the source of links that can send from any port.
+func flowSource(addr netip.Addr, hash uint32) netip.AddrPort {
+	return netip.AddrPortFrom(addr, uint16(flowPorts+hash%(1<<16-flowPorts)))
 }
 
 // MTU is that of the Sim.

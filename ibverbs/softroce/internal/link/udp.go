@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"runtime"
@@ -42,6 +43,9 @@ type UDPConfig struct {
 
 	// Netdevs lists the network devices; nil asks the system.
 	Netdevs func() ([]Netdev, error)
+	// Sys is /sys, where adapters that do RoCE in hardware are looked for; nil is
+	// the real one.
+	Sys fs.FS
 }
 
 const (
@@ -95,8 +99,9 @@ func ListenUDP(cfg UDPConfig) (*UDP, error) {
 		return nil, &driver.Error{Op: "open UDP port 4791", Object: "address " + cfg.Addr.String(), Err: err, Hint: hint}
 	}
 	cfg.Addr = cfg.Addr.Unmap()
-	if !cfg.Addr.IsValid() || cfg.Addr.IsUnspecified() || cfg.Addr.IsMulticast() {
-		return fail(syscall.EADDRNOTAVAIL, "a device has one address of this host, for it is inside every packet's checksum")
+	dev, hint, err := localDevice(cfg.Addr, cfg.Netdevs, cfg.Sys)
+	if err != nil {
+		return fail(err, hint)
 	}
 	if cfg.RecvBuffer == 0 {
 		cfg.RecvBuffer = defaultBuffer
@@ -108,17 +113,6 @@ func ListenUDP(cfg UDPConfig) (*UDP, error) {
 		cfg.Sources = defaultSources
 	}
 	cfg.Sources = max(1, min(cfg.Sources, maxSources))
-	if cfg.Netdevs == nil {
-		cfg.Netdevs = systemNetdevs
-	}
-	devs, err := cfg.Netdevs()
-	if err != nil {
-		return fail(err, "the network devices cannot be listed")
-	}
-	dev, ok := netdevOf(devs, cfg.Addr)
-	if !ok {
-		return fail(syscall.EADDRNOTAVAIL, "no network device has this address; on Linux any of 127.0.0.0/8 is there without set-up")
-	}
 	u := &UDP{cfg: cfg, addr: netip.AddrPortFrom(cfg.Addr.WithZone(""), wire.Port), dev: dev}
 	if u.main, err = openSocket(&u.cfg, dev, wire.Port, true); err != nil {
 		return fail(rootErrno(err), hintFor(err, cfg.Addr))
@@ -142,7 +136,8 @@ func hintFor(err error, addr netip.Addr) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) && wildcardHeld():
 		return "something holds the port for all addresses, most likely the kernel's Soft-RoCE: " +
-			"use its device, or unload it (modprobe -r rdma_rxe), or run in a network namespace of its own (unshare -rn)"
+			"use its device, or unload it (modprobe -r rdma_rxe), or run in a network namespace of its own (unshare -rn), " +
+			"or send through packet sockets, which need CAP_NET_RAW (PURERDMA_SOFTROCE_LINK=packet)"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another process has a device at " + addr.String() + ": take another address; on Linux any of 127.0.0.0/8 is there without set-up"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -256,6 +251,11 @@ func (u *UDP) check(d *Datagrams) error {
 
 func (u *UDP) sendError(d *Datagrams, err error) error {
 	u.stats.sendFailed.Add(uint64(d.Len()))
+	return sendError(u.addr.Addr(), d, err)
+}
+
+// sendError is what a link says that could not send d.
+func sendError(from netip.Addr, d *Datagrams, err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return net.ErrClosed
 	}
@@ -268,13 +268,7 @@ func (u *UDP) sendError(d *Datagrams, err error) error {
 	case errors.Is(err, syscall.EAFNOSUPPORT):
 		hint = "the peer's address is of the other IP version"
 	}
-	return &driver.Error{Op: "send", Object: "address " + u.addr.Addr().String(), Peer: d.Addr.String(), Err: err, Hint: hint}
-}
-
-// came counts what the system gave.
-func (u *UDP) came(d *Datagrams) {
-	u.stats.recvPackets.Add(uint64(d.Len()))
-	u.stats.recvBytes.Add(uint64(len(d.Data)))
+	return &driver.Error{Op: "send", Object: "address " + from.String(), Peer: d.Addr.String(), Err: err, Hint: hint}
 }
 
 // TryRecv asks the system once.
@@ -304,8 +298,15 @@ func (u *UDP) Recv(ctx context.Context, batch []Datagrams) (int, error) {
 }
 
 // Stats of all its sockets.
-func (u *UDP) Stats() Stats {
-	c := &u.stats
+func (u *UDP) Stats() Stats { return u.stats.read() }
+
+// came counts what the system gave.
+func (c *counters) came(d *Datagrams) {
+	c.recvPackets.Add(uint64(d.Len()))
+	c.recvBytes.Add(uint64(len(d.Data)))
+}
+
+func (c *counters) read() Stats {
 	return Stats{
 		SentPackets: c.sentPackets.Load(), SentBytes: c.sentBytes.Load(),
 		RecvPackets: c.recvPackets.Load(), RecvBytes: c.recvBytes.Load(),

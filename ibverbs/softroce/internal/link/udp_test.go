@@ -46,15 +46,38 @@ func listen(t testing.TB, cfg UDPConfig) *UDP {
 	return u
 }
 
-// paths of a UDP link.
+// kinds are the links on a real network, and their paths.
 var kinds = []struct {
-	name string
-	cfg  UDPConfig
+	name   string
+	listen func(t testing.TB) Link
 }{
-	{"fast", UDPConfig{}},
-	{"fast, spinning", UDPConfig{Spin: 100}},
-	{"fast, unsegmented", UDPConfig{Unsegmented: true}},
-	{"plain", UDPConfig{Plain: true}},
+	{"fast", udpKind(UDPConfig{})},
+	{"fast, spinning", udpKind(UDPConfig{Spin: 100})},
+	{"fast, unsegmented", udpKind(UDPConfig{Unsegmented: true})},
+	{"plain", udpKind(UDPConfig{Plain: true})},
+	{"packet socket", func(t testing.TB) Link { return listenPacket(t, loopback(t)) }},
+}
+
+func udpKind(cfg UDPConfig) func(t testing.TB) Link {
+	return func(t testing.TB) Link { return listen(t, cfg) }
+}
+
+// listenPacket skips the test without the right to it.
+func listenPacket(t testing.TB, addr netip.Addr) Link {
+	t.Helper()
+	p, err := ListenPacket(PacketConfig{Addr: addr})
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("packet sockets need CAP_NET_RAW")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
 }
 
 // receive waits for n packets and calls each.
@@ -80,11 +103,11 @@ func receive(t testing.TB, l Link, n int, each func(d *Datagrams, pkt []byte)) {
 	}
 }
 
-func TestUDPCarries(t *testing.T) {
+func TestLinkCarries(t *testing.T) {
 	for _, ka := range kinds {
 		for _, kb := range kinds {
 			t.Run(ka.name+" to "+kb.name, func(t *testing.T) {
-				a, b := listen(t, ka.cfg), listen(t, kb.cfg)
+				a, b := ka.listen(t), kb.listen(t)
 				path := wire.NewPath(a.LocalAddr(), b.LocalAddr())
 				batch := []Datagrams{stretch(b.LocalAddr(), 0, 1, 40), stretch(b.LocalAddr(), 1, 50, 1024), stretch(b.LocalAddr(), 51, 1, 0)}
 				for i := range batch {
@@ -183,15 +206,22 @@ func TestUDPIPv6(t *testing.T) {
 	}
 }
 
-func TestUDPCarriesTOS(t *testing.T) {
-	a, b := listen(t, UDPConfig{}), listen(t, UDPConfig{})
-	for _, tos := range []uint8{0, 2, 0x6a} {
-		d := stretch(b.LocalAddr(), 0, 4, 64)
-		d.TOS = tos
-		sendAll(t, a, d)
-		receive(t, b, 4, func(d *Datagrams, _ []byte) {
-			if d.TOS != tos {
-				t.Errorf("TOS %#x came as %#x", tos, d.TOS)
+func TestLinkCarriesTOS(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			if k.name == "plain" {
+				t.Skip("package net does not tell it")
+			}
+			a, b := k.listen(t), k.listen(t)
+			for _, tos := range []uint8{0, 2, 0x6a} {
+				d := stretch(b.LocalAddr(), 0, 4, 64)
+				d.TOS = tos
+				sendAll(t, a, d)
+				receive(t, b, 4, func(d *Datagrams, _ []byte) {
+					if d.TOS != tos {
+						t.Errorf("TOS %#x came as %#x", tos, d.TOS)
+					}
+				})
 			}
 		})
 	}
@@ -259,31 +289,36 @@ func TestUDPFallsBackWithoutSegmentation(t *testing.T) {
 	}
 }
 
-func TestUDPSendRefuses(t *testing.T) {
-	a := listen(t, UDPConfig{})
+func TestLinkSendRefuses(t *testing.T) {
 	to := netip.MustParseAddrPort("127.0.0.1:4791")
 	v6 := netip.MustParseAddrPort("[::1]:4791")
-	for _, c := range []struct {
-		name string
-		d    Datagrams
-		want error
-	}{
-		{"too many segments", Datagrams{Addr: to, Seg: 16, Data: make([]byte, 16*65)}, syscall.EMSGSIZE},
-		{"too long", Datagrams{Addr: to, Data: make([]byte, 70_000)}, syscall.EMSGSIZE},
-		{"other family", Datagrams{Addr: v6, Data: make([]byte, 16)}, syscall.EAFNOSUPPORT},
-	} {
-		n, err := a.Send([]Datagrams{{Addr: to, Data: packet(1, 1, 8)}, c.d})
-		var de *driver.Error
-		if n != 1 || !errors.Is(err, c.want) || !errors.As(err, &de) || de.Peer != c.d.Addr.String() {
-			t.Errorf("%s: %d, %v", c.name, n, err)
-		}
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			a := k.listen(t)
+			for _, c := range []struct {
+				name string
+				d    Datagrams
+				want error
+			}{
+				{"too many segments", Datagrams{Addr: to, Seg: 16, Data: make([]byte, 16*65)}, syscall.EMSGSIZE},
+				{"too long", Datagrams{Addr: to, Data: make([]byte, 70_000)}, syscall.EMSGSIZE},
+				{"other family", Datagrams{Addr: v6, Data: make([]byte, 16)}, syscall.EAFNOSUPPORT},
+				{"foreign port", Datagrams{Addr: to, SrcPort: 1, Data: make([]byte, 16)}, syscall.EINVAL},
+			} {
+				n, err := a.Send([]Datagrams{{Addr: to, Data: packet(1, 1, 8)}, c.d})
+				var de *driver.Error
+				if n != 1 || !errors.Is(err, c.want) || !errors.As(err, &de) || de.Peer != c.d.Addr.String() {
+					t.Errorf("%s: %d, %v", c.name, n, err)
+				}
+			}
+		})
 	}
 }
 
-func TestUDPRecvEnds(t *testing.T) {
+func TestLinkRecvEnds(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			u := listen(t, k.cfg)
+			u := k.listen(t)
 			cause := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(context.Background())
 			time.AfterFunc(time.Millisecond, func() { cancel(cause) })
@@ -357,10 +392,10 @@ func TestNetdevOf(t *testing.T) {
 	}
 }
 
-func TestUDPAllocatesNothing(t *testing.T) {
+func TestLinkAllocatesNothing(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			u := listen(t, k.cfg)
+			u := k.listen(t)
 			out, in := []Datagrams{stretch(u.LocalAddr(), 0, 1, 16), stretch(u.LocalAddr(), 1, 7, 64)}, make([]Datagrams, 4)
 			step := func() {
 				u.Send(out)
