@@ -142,6 +142,7 @@ type DeviceAttr struct {
 	MaxSRQSGE       int
 	MaxMW           int
 	MaxAH           int
+	MaxMcastGrp     int
 	MaxPKeys        int
 	Ports           int
 	CapFlags        uint64 // enum ibv_device_cap_flags

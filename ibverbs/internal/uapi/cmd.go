@@ -7,12 +7,19 @@ import "structs"
 const (
 	CmdQueryDevice       = 1
 	CmdAllocPD           = 3
+	CmdCreateAH          = 5
 	CmdRegMR             = 9
+	CmdAllocMW           = 14
 	CmdCreateCompChannel = 17
+	CmdResizeCQ          = 19
 	CmdReqNotifyCQ       = 23
 	CmdQueryQP           = 25
 	CmdModifyQP          = 26
 	CmdPostSend          = 28
+	CmdAttachMcast       = 30
+	CmdDetachMcast       = 31
+	CmdModifySRQ         = 33
+	CmdQuerySRQ          = 34
 
 	// CmdFlagExtended marks an extended command, IB_USER_VERBS_EX_CMD_….
 	CmdFlagExtended = 0x80000000
@@ -72,6 +79,14 @@ type QueryDeviceResp struct {
 	PhysPortCnt           uint8
 	Reserved              [4]uint8
 }
+
+// Bits of DeviceCapFlags (enum ib_uverbs_device_cap_flags).
+const (
+	DeviceSRQResize       = 1 << 13
+	DeviceMemWindow       = 1 << 17
+	DeviceMemWindowType2A = 1 << 23
+	DeviceMemWindowType2B = 1 << 24
+)
 
 // ExQueryDevice is struct ib_uverbs_ex_query_device.
 type ExQueryDevice struct {
@@ -187,6 +202,123 @@ type ReqNotifyCQ struct {
 	_             structs.HostLayout
 	CQHandle      uint32
 	SolicitedOnly uint32
+}
+
+// ResizeCQ is struct ib_uverbs_resize_cq.
+type ResizeCQ struct {
+	_        structs.HostLayout
+	Response uint64
+	CQHandle uint32
+	CQE      uint32
+}
+
+// ResizeCQResp is struct ib_uverbs_resize_cq_resp.
+type ResizeCQResp struct {
+	_        structs.HostLayout
+	CQE      uint32
+	Reserved uint32
+}
+
+// GlobalRoute is struct ib_uverbs_global_route.
+type GlobalRoute struct {
+	_            structs.HostLayout
+	DGID         [16]byte
+	FlowLabel    uint32
+	SGIDIndex    uint8
+	HopLimit     uint8
+	TrafficClass uint8
+	Reserved     uint8
+}
+
+// AHAttr is struct ib_uverbs_ah_attr.
+type AHAttr struct {
+	_           structs.HostLayout
+	GRH         GlobalRoute
+	DLID        uint16
+	SL          uint8
+	SrcPathBits uint8
+	StaticRate  uint8
+	IsGlobal    uint8
+	PortNum     uint8
+	Reserved    uint8
+}
+
+// CreateAH is struct ib_uverbs_create_ah.
+type CreateAH struct {
+	_          structs.HostLayout
+	Response   uint64
+	UserHandle uint64
+	PDHandle   uint32
+	Reserved   uint32
+	Attr       AHAttr
+}
+
+// CreateAHResp is struct ib_uverbs_create_ah_resp.
+type CreateAHResp struct {
+	_        structs.HostLayout
+	AHHandle uint32
+}
+
+// MWType2 is IB_MW_TYPE_2, which only headers inside the kernel name.
+const MWType2 = 2
+
+// AllocMW is struct ib_uverbs_alloc_mw.
+type AllocMW struct {
+	_        structs.HostLayout
+	Response uint64
+	PDHandle uint32
+	MWType   uint8
+	Reserved [3]uint8
+}
+
+// AllocMWResp is struct ib_uverbs_alloc_mw_resp.
+type AllocMWResp struct {
+	_        structs.HostLayout
+	MWHandle uint32
+	RKey     uint32
+}
+
+// AttachMcast is struct ib_uverbs_attach_mcast, and ib_uverbs_detach_mcast,
+// which is the same. It has no response.
+type AttachMcast struct {
+	_        structs.HostLayout
+	GID      [16]byte
+	QPHandle uint32
+	MLID     uint16
+	Reserved uint16
+}
+
+// Bits of ModifySRQ.AttrMask (enum ib_srq_attr_mask), which only headers inside
+// the kernel name.
+const (
+	SRQMaxWR = 1 << 0
+	SRQLimit = 1 << 1
+)
+
+// ModifySRQ is struct ib_uverbs_modify_srq. It has no response.
+type ModifySRQ struct {
+	_         structs.HostLayout
+	SRQHandle uint32
+	AttrMask  uint32
+	MaxWR     uint32
+	SRQLimit  uint32
+}
+
+// QuerySRQ is struct ib_uverbs_query_srq.
+type QuerySRQ struct {
+	_         structs.HostLayout
+	Response  uint64
+	SRQHandle uint32
+	Reserved  uint32
+}
+
+// QuerySRQResp is struct ib_uverbs_query_srq_resp.
+type QuerySRQResp struct {
+	_        structs.HostLayout
+	MaxWR    uint32
+	MaxSGE   uint32
+	SRQLimit uint32
+	Reserved uint32
 }
 
 // QPDest is struct ib_uverbs_qp_dest.

@@ -55,7 +55,10 @@ const (
 	ObjectPD         = 1
 	ObjectCQ         = 3
 	ObjectQP         = 4
+	ObjectSRQ        = 5
+	ObjectAH         = 6
 	ObjectMR         = 7
+	ObjectMW         = 8
 	ObjectAsyncEvent = 16
 )
 
@@ -132,6 +135,7 @@ const (
 
 	AttrCreateQPHandle       = 0
 	AttrCreateQPPDHandle     = 2
+	AttrCreateQPSRQHandle    = 3
 	AttrCreateQPSendCQHandle = 4
 	AttrCreateQPRecvCQHandle = 5
 	AttrCreateQPUserHandle   = 7
@@ -144,6 +148,36 @@ const (
 
 	AttrDestroyQPHandle = 0
 	AttrDestroyQPResp   = 1
+)
+
+// Methods of ObjectSRQ and their attributes.
+const (
+	MethodSRQCreate  = 0
+	MethodSRQDestroy = 1
+
+	AttrCreateSRQHandle     = 0
+	AttrCreateSRQPDHandle   = 1
+	AttrCreateSRQUserHandle = 4
+	AttrCreateSRQMaxWR      = 5
+	AttrCreateSRQMaxSGE     = 6
+	AttrCreateSRQLimit      = 7
+	AttrCreateSRQType       = 9
+	AttrCreateSRQEventFD    = 10
+	AttrCreateSRQRespMaxWR  = 11
+	AttrCreateSRQRespMaxSGE = 12
+
+	AttrDestroySRQHandle = 0
+	AttrDestroySRQResp   = 1
+)
+
+// Methods of ObjectAH and ObjectMW and their attributes. Both are made by a
+// command of the write interface.
+const (
+	MethodAHDestroy     = 0
+	AttrDestroyAHHandle = 0
+
+	MethodMWDestroy     = 0
+	AttrDestroyMWHandle = 0
 )
 
 // Methods of ObjectMR and their attributes. REG_MR is of Linux 6.17 or about.

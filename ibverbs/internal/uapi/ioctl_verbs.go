@@ -37,6 +37,9 @@ const (
 // AttrCreateQPFlags.
 const QPCreateSQSigAll = 1 << 12
 
+// SRQTBasic is a value of AttrCreateSRQType: neither XRC nor tag matching.
+const SRQTBasic = 0
+
 // QPCap is struct ib_uverbs_qp_cap.
 type QPCap struct {
 	_             structs.HostLayout
@@ -104,6 +107,12 @@ type DestroyCQResp struct {
 
 // DestroyQPResp is struct ib_uverbs_destroy_qp_resp.
 type DestroyQPResp struct {
+	_              structs.HostLayout
+	EventsReported uint32
+}
+
+// DestroySRQResp is struct ib_uverbs_destroy_srq_resp.
+type DestroySRQResp struct {
 	_              structs.HostLayout
 	EventsReported uint32
 }

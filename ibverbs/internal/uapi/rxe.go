@@ -24,6 +24,35 @@ type RxeCreateQPResp struct {
 	SQMI RxeMMInfo
 }
 
+// RxeResizeCQResp is struct rxe_resize_cq_resp.
+type RxeResizeCQResp struct {
+	_  structs.HostLayout
+	MI RxeMMInfo
+}
+
+// RxeCreateSRQResp is struct rxe_create_srq_resp.
+type RxeCreateSRQResp struct {
+	_        structs.HostLayout
+	MI       RxeMMInfo
+	SRQNum   uint32
+	Reserved uint32
+}
+
+// RxeModifySRQCmd is struct rxe_modify_srq_cmd: where the kernel writes the
+// RxeMMInfo of a queue of another size, instead of in a response.
+type RxeModifySRQCmd struct {
+	_            structs.HostLayout
+	MMapInfoAddr uint64
+}
+
+// RxeCreateAHResp is struct rxe_create_ah_resp. AHNum is 0 of kernels before
+// 5.17, which do not write it.
+type RxeCreateAHResp struct {
+	_        structs.HostLayout
+	AHNum    uint32
+	Reserved uint32
+}
+
 // RxeQueueBuf is struct rxe_queue_buf, the head of every queue. The elements
 // follow it. The indices are masked by IndexMask; whoever produces is the only
 // one to write ProducerIndex.
@@ -57,7 +86,8 @@ type RxeDMAInfo struct {
 	Reserved  uint32
 }
 
-// RxeSendWR is struct rxe_send_wr. WR holds an RxeWRRDMA or an RxeWRAtomic.
+// RxeSendWR is struct rxe_send_wr. WR holds an RxeWRRDMA, RxeWRAtomic, RxeWRUD or
+// RxeWRMW.
 type RxeSendWR struct {
 	_         structs.HostLayout
 	WRID      uint64
@@ -84,6 +114,31 @@ type RxeWRAtomic struct {
 	Swap       uint64
 	RKey       uint32
 	Reserved   uint32
+}
+
+// RxeWRUD is the member ud of the union wr of struct rxe_send_wr. With an AHNum
+// the kernel does not look at AV (struct rxe_av), which older ones want filled.
+type RxeWRUD struct {
+	_          structs.HostLayout
+	RemoteQPN  uint32
+	RemoteQKey uint32
+	PKeyIndex  uint16
+	Reserved   uint16
+	AHNum      uint32
+	Pad        [4]uint32
+	AV         [88]uint8
+}
+
+// RxeWRMW is the member mw of the union wr of struct rxe_send_wr: MWRKey is the
+// key that the window has, RKey the one that it gets.
+type RxeWRMW struct {
+	_      structs.HostLayout
+	Addr   uint64
+	Length uint64
+	MRLKey uint32
+	MWRKey uint32
+	RKey   uint32
+	Access uint32
 }
 
 // RxeSendWQE is struct rxe_send_wqe, an element of a send queue. RxeSGEs or

@@ -4,6 +4,7 @@ import (
 	"math"
 	"syscall"
 
+	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 )
 
@@ -52,7 +53,7 @@ func (d *Device) CreateCQ(c CQConfig, u UHW) (h CQHandle, depth int, err error) 
 		_ = d.DestroyCQ(h)
 		return 0, 0, &ResponseError{"CQ depth", uint64(made)}
 	}
-	copy(u.Out, f.bytes(drv))
+	u.fill(f.bytes(drv))
 	return h, int(f.u32(resp)), nil
 }
 
@@ -61,6 +62,23 @@ func (d *Device) CreateCQ(c CQConfig, u UHW) (h CQHandle, depth int, err error) 
 func (d *Device) DestroyCQ(h CQHandle) error {
 	return d.destroy(uapi.ObjectCQ, uapi.MethodCQDestroy, uapi.AttrDestroyCQHandle, uint32(h),
 		uapi.AttrDestroyCQResp, sizeOf[uapi.DestroyCQResp]())
+}
+
+// ResizeCQ makes room for depth completions and keeps those that are there; the
+// new depth is never less. EINVAL if more are there.
+func (d *Device) ResizeCQ(h CQHandle, depth int, u UHW) (int, error) {
+	if !fit(depth) {
+		return 0, syscall.EINVAL
+	}
+	req := uapi.ResizeCQ{CQHandle: uint32(h), CQE: uint32(depth)}
+	var resp uapi.ResizeCQResp
+	if err := d.write(uapi.CmdResizeCQ, bytesOf(&req), bytesOf(&resp), u); err != nil {
+		return 0, lacks(err, driver.FeatureResizeCQ, "")
+	}
+	if !fit(int(resp.CQE)) || int(resp.CQE) < depth {
+		return 0, &ResponseError{"CQ depth", uint64(resp.CQE)}
+	}
+	return int(resp.CQE), nil
 }
 
 // ReqNotifyCQ arms the CQ for one event, at the next completion or the next

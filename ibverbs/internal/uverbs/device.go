@@ -116,7 +116,7 @@ func (d *Device) GetContext(u UHW) error {
 		return &ResponseError{"number of completion vectors", uint64(n)}
 	}
 	d.compVectors, d.coreSupport = int(max(n, 1)), f.u64(support)
-	copy(u.Out, f.bytes(drv))
+	u.fill(f.bytes(drv))
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (d *Device) write(cmd uint32, req, resp []byte, u UHW) error {
 		return err
 	}
 	copy(resp, f.bytes(out))
-	copy(u.Out, f.bytes(drv))
+	u.fill(f.bytes(drv))
 	return nil
 }
 

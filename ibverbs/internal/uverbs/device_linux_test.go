@@ -158,6 +158,24 @@ var commands = []struct {
 		return d.ModifyQP(1, &driver.QPAttr{State: driver.StateInit}, driver.QPStateMask)
 	}},
 	{"QueryQP", uverbstest.InvokeWrite, uapi.CmdQueryQP, func(d *uverbs.Device) error { _, err := d.QueryQP(1, driver.QPStateMask); return err }},
+	{"ResizeCQ", uverbstest.InvokeWrite, uapi.CmdResizeCQ, func(d *uverbs.Device) error { _, err := d.ResizeCQ(1, 16, uverbs.UHW{}); return err }},
+	{"CreateSRQ", uverbstest.SRQCreate, 0, func(d *uverbs.Device) error {
+		_, err := d.CreateSRQ(uverbs.SRQConfig{WR: 16, SGE: 1}, uverbs.UHW{})
+		return err
+	}},
+	{"DestroySRQ", uverbstest.SRQDestroy, 0, func(d *uverbs.Device) error { return d.DestroySRQ(1) }},
+	{"ResizeSRQ", uverbstest.InvokeWrite, uapi.CmdModifySRQ, func(d *uverbs.Device) error { return d.ResizeSRQ(1, 16, uverbs.UHW{Addressed: make([]byte, 16)}) }},
+	{"SetSRQLimit", uverbstest.InvokeWrite, uapi.CmdModifySRQ, func(d *uverbs.Device) error { return d.SetSRQLimit(1, 16, uverbs.UHW{}) }},
+	{"QuerySRQ", uverbstest.InvokeWrite, uapi.CmdQuerySRQ, func(d *uverbs.Device) error { _, err := d.QuerySRQ(1); return err }},
+	{"CreateAH", uverbstest.InvokeWrite, uapi.CmdCreateAH, func(d *uverbs.Device) error {
+		_, err := d.CreateAH(1, &driver.AHAttr{Port: 1}, uverbs.UHW{})
+		return err
+	}},
+	{"DestroyAH", uverbstest.AHDestroy, 0, func(d *uverbs.Device) error { return d.DestroyAH(1) }},
+	{"AllocMW", uverbstest.InvokeWrite, uapi.CmdAllocMW, func(d *uverbs.Device) error { _, err := d.AllocMW(1, uverbs.UHW{}); return err }},
+	{"DeallocMW", uverbstest.MWDestroy, 0, func(d *uverbs.Device) error { return d.DeallocMW(1) }},
+	{"AttachMulticast", uverbstest.InvokeWrite, uapi.CmdAttachMcast, func(d *uverbs.Device) error { return d.AttachMulticast(1, driver.GID{}, 0) }},
+	{"DetachMulticast", uverbstest.InvokeWrite, uapi.CmdDetachMcast, func(d *uverbs.Device) error { return d.DetachMulticast(1, driver.GID{}, 0) }},
 	{"Doorbell", uverbstest.InvokeWrite, uapi.CmdPostSend, func(d *uverbs.Device) error {
 		b, err := d.NewDoorbell(1)
 		if err != nil {
@@ -171,7 +189,8 @@ var commands = []struct {
 // TestErrnos sends each errno that the kernel is known to answer through every
 // command.
 func TestErrnos(t *testing.T) {
-	destroys := map[string]bool{"DeallocPD": true, "DeregMR": true, "DestroyCQ": true, "DestroyQP": true}
+	destroys := map[string]bool{"DeallocPD": true, "DeregMR": true, "DestroyCQ": true, "DestroyQP": true,
+		"DestroySRQ": true, "DestroyAH": true, "DeallocMW": true}
 	for _, c := range commands {
 		for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.ENOMEM, syscall.EFAULT, syscall.EACCES, syscall.ENOENT, syscall.EBUSY,
 			syscall.ETIMEDOUT, syscall.ENOSPC, syscall.EIO, syscall.EOPNOTSUPP} {
@@ -209,7 +228,8 @@ func TestErrnos(t *testing.T) {
 func TestWhoLacksIt(t *testing.T) {
 	for _, c := range commands {
 		switch c.name {
-		case "QueryPort", "GIDs", "Handles", "RegMR", "RegDMABufMR", "AllocAsyncEvents", "CreateCQ", "CreateQP":
+		case "QueryPort", "GIDs", "Handles", "RegMR", "RegDMABufMR", "AllocAsyncEvents", "CreateCQ", "CreateQP", "ResizeCQ", "CreateSRQ",
+			"ResizeSRQ", "SetSRQLimit", "QuerySRQ", "CreateAH", "AllocMW", "AttachMulticast", "DetachMulticast":
 		default:
 			continue
 		}
@@ -284,6 +304,22 @@ func TestDriverData(t *testing.T) {
 	}
 	if _, err := d.AllocPD(uverbs.UHW{In: make([]byte, 65536)}); err == nil {
 		t.Error("65536 bytes went through a field of 16 bits")
+	}
+}
+
+// TestAddressed is an answer at an address that the driver names.
+func TestAddressed(t *testing.T) {
+	k := uverbstest.NewFakeKernel(testDev)
+	d := open(t, k)
+	k.Commands[uapi.CmdModifySRQ] = func(c *uverbstest.Call) error {
+		if !c.SetAddressed(uapi.AttrUHWIn, []byte("at the address")) {
+			t.Errorf("input % x is no address within the frame", c.In(uapi.AttrUHWIn))
+		}
+		return nil
+	}
+	got := []byte(strings.Repeat("?", 16))
+	if err := d.ResizeSRQ(1, 8, uverbs.UHW{Addressed: got}); err != nil || string(got) != "at the address\x00\x00" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

@@ -164,8 +164,18 @@ func (f *frame) created(id uint16) output {
 	return output{attr: f.attr(id, 0, 0, false)}
 }
 
+// addressed adds an input of eight bytes that is the address of n bytes, which
+// the kernel fills.
+func (f *frame) addressed(id uint16, n int) output {
+	off := f.room(n)
+	return output{attr: f.attr(id, 8, uint64(off), true), off: off, len: n}
+}
+
 // uhw adds the driver's part.
 func (f *frame) uhw(u UHW) output {
+	if n := len(u.Addressed); n > 0 {
+		return f.addressed(uapi.AttrUHWIn, n)
+	}
 	if len(u.In) > 0 {
 		f.in(uapi.AttrUHWIn, u.In)
 	}

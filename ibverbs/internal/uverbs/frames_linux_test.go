@@ -73,6 +73,27 @@ func TestFrames(t *testing.T) {
 	bell.Close()
 	bell.Close()
 	must(d.ReqNotifyCQ(cq, true))
+	_, err = d.ResizeCQ(cq, 0x64, uverbs.UHW{Out: make([]byte, 16)})
+	must(err)
+	srq, err := d.CreateSRQ(uverbs.SRQConfig{PD: pd, WR: 9, SGE: 2, Limit: 3, Cookie: 0x99}, uverbs.UHW{Out: make([]byte, 24)})
+	must(err)
+	shares, err := d.CreateQP(uverbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SRQ: &srq.Handle, Type: driver.UD}, uverbs.UHW{})
+	must(err)
+	must(d.ResizeSRQ(srq.Handle, 0x1234, uverbs.UHW{Addressed: make([]byte, 16)}))
+	must(d.SetSRQLimit(srq.Handle, 0x4321, uverbs.UHW{Addressed: make([]byte, 16)}))
+	_, err = d.QuerySRQ(srq.Handle)
+	must(err)
+	ah, err := d.CreateAH(pd, &driver.AHAttr{DGID: driver.GID{0xfe, 15: 1}, SGIDIndex: 1, Port: 2, FlowLabel: 0x3, HopLimit: 4, TrafficClass: 5,
+		SL: 6, DLID: 7, SrcPathBits: 8, StaticRate: 9, IsGlobal: true}, uverbs.UHW{Out: make([]byte, 8)})
+	must(err)
+	mw, err := d.AllocMW(pd, uverbs.UHW{})
+	must(err)
+	must(d.AttachMulticast(shares.Handle, driver.GID{0xff, 15: 1}, 0x1111))
+	must(d.DetachMulticast(shares.Handle, driver.GID{0xff, 15: 1}, 0x1111))
+	must(d.DeallocMW(mw.Handle))
+	must(d.DestroyAH(ah))
+	must(d.DestroyQP(shares.Handle))
+	must(d.DestroySRQ(srq.Handle))
 	must(d.DestroyQP(qp.Handle))
 	must(d.DestroyCQ(cq))
 	must(d.DeregMR(mr.Handle))
@@ -80,6 +101,9 @@ func TestFrames(t *testing.T) {
 
 	var got []string
 	for _, r := range tr.Records() {
+		if r.Command == uapi.CmdModifySRQ {
+			clear(r.Attrs[2].Value) // the address at which the driver wants an answer
+		}
 		got = append(got, r.String())
 	}
 	want, err := os.ReadFile("testdata/frames.txt")
@@ -95,11 +119,18 @@ func TestUnfitArguments(t *testing.T) {
 	for name, err := range map[string]error{
 		"CQ depth":   second(d.CreateCQ(uverbs.CQConfig{Depth: -1}, uverbs.UHW{})),
 		"CQ depth ":  second(d.CreateCQ(uverbs.CQConfig{Depth: 1 << 31}, uverbs.UHW{})),
+		"resize CQ":  first(d.ResizeCQ(1, -1, uverbs.UHW{})),
+		"SRQ size":   first(d.CreateSRQ(uverbs.SRQConfig{WR: 1 << 31}, uverbs.UHW{})),
+		"SRQ sge":    first(d.CreateSRQ(uverbs.SRQConfig{SGE: -1}, uverbs.UHW{})),
+		"resize SRQ": d.ResizeSRQ(1, -1, uverbs.UHW{}),
+		"SRQ limit":  d.SetSRQLimit(1, 1<<31, uverbs.UHW{}),
+		"AH port":    first(d.CreateAH(1, &driver.AHAttr{Port: 256}, uverbs.UHW{})),
+		"AH GID":     first(d.CreateAH(1, &driver.AHAttr{Port: 1, SGIDIndex: 256}, uverbs.UHW{})),
 		"vector":     second(d.CreateCQ(uverbs.CQConfig{Depth: 1, Vector: 2}, uverbs.UHW{})),
 		"QP size":    first(d.CreateQP(uverbs.QPConfig{Cap: driver.QPCap{SendWR: -1}}, uverbs.UHW{})),
 		"alt path":   modify(driver.QPAttr{}, driver.QPAltPath),
 		"rate limit": modify(driver.QPAttr{}, driver.QPRateLimit),
-		"resize":     modify(driver.QPAttr{}, driver.QPCapMask),
+		"QP cap":     modify(driver.QPAttr{}, driver.QPCapMask),
 		"port":       modify(driver.QPAttr{Port: 256}, driver.QPPort),
 		"path port":  modify(driver.QPAttr{AH: driver.AHAttr{Port: 0}}, driver.QPAV),
 		"GID index":  modify(driver.QPAttr{AH: driver.AHAttr{Port: 1, SGIDIndex: 256}}, driver.QPAV),
@@ -283,6 +314,16 @@ func TestAbsurdResponses(t *testing.T) {
 		"MR handle":         {uverbstest.RegDMABufMR, 0, "RegDMABufMR", func(c *uverbstest.Call) error { c.SetData(uapi.AttrRegDMABufMRHandle, 1<<40); return nil }},
 		"CQ handle":         {uverbstest.CQCreate, 0, "CreateCQ", func(c *uverbstest.Call) error { c.SetData(uapi.AttrCreateCQHandle, 1<<40); return nil }},
 		"CQ depth":          {uverbstest.CQCreate, 0, "CreateCQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCreateCQRespCQE, u32(1)); return nil }},
+		"CQ resized":        {uverbstest.InvokeWrite, uapi.CmdResizeCQ, "ResizeCQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, u32(15)); return nil }},
+		"CQ huge":           {uverbstest.InvokeWrite, uapi.CmdResizeCQ, "ResizeCQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, u32(1<<31)); return nil }},
+		"CQ truncated":      {uverbstest.InvokeWrite, uapi.CmdResizeCQ, "ResizeCQ", func(*uverbstest.Call) error { return nil }},
+		"SRQ handle":        {uverbstest.SRQCreate, 0, "CreateSRQ", func(c *uverbstest.Call) error { c.SetData(uapi.AttrCreateSRQHandle, 1<<40); return nil }},
+		"SRQ truncated":     {uverbstest.SRQCreate, 0, "CreateSRQ", func(*uverbstest.Call) error { return nil }},
+		"SRQ without sge":   {uverbstest.SRQCreate, 0, "CreateSRQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCreateSRQRespMaxWR, u32(16)); return nil }},
+		"SRQ queried":       {uverbstest.InvokeWrite, uapi.CmdQuerySRQ, "QuerySRQ", func(*uverbstest.Call) error { return nil }},
+		"SRQ sge":           {uverbstest.InvokeWrite, uapi.CmdQuerySRQ, "QuerySRQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, append(u32(1), u32(1<<31)...)); return nil }},
+		"SRQ limit":         {uverbstest.InvokeWrite, uapi.CmdQuerySRQ, "QuerySRQ", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, append(u64(1), u32(1<<31)...)); return nil }},
+		"MW truncated":      {uverbstest.InvokeWrite, uapi.CmdAllocMW, "AllocMW", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, u32(1)); return nil }},
 		"QP number":         {uverbstest.QPCreate, 0, "CreateQP", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCreateQPRespQPNum, u32(1<<24)); return nil }},
 		"QP sizes":          {uverbstest.QPCreate, 0, "CreateQP", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCreateQPRespCap, u32(1<<31)); return nil }},
 		"QP state":          {uverbstest.InvokeWrite, uapi.CmdQueryQP, "QueryQP", func(c *uverbstest.Call) error { c.SetOut(uapi.AttrCoreOut, qp); return nil }},
@@ -360,6 +401,12 @@ func FuzzResponses(f *testing.F) {
 		}
 		if _, depth, err := d.CreateCQ(uverbs.CQConfig{Depth: 8}, uverbs.UHW{}); err == nil && depth < 8 {
 			t.Errorf("CQ of %d entries", depth)
+		}
+		if depth, err := d.ResizeCQ(1, 8, uverbs.UHW{}); err == nil && depth < 8 {
+			t.Errorf("CQ resized to %d entries", depth)
+		}
+		if s, err := d.CreateSRQ(uverbs.SRQConfig{WR: 8, SGE: 2}, uverbs.UHW{}); err == nil && (s.WR < 8 || s.SGE < 2) {
+			t.Errorf("SRQ of %d receives of %d entries", s.WR, s.SGE)
 		}
 		gids, _ := d.GIDs(1, 16, 1)
 		for _, g := range gids {

@@ -43,4 +43,17 @@ type Node struct {
 
 // UHW is what a driver adds to a command: In is copied to the kernel, Out is
 // filled from it, with zeros where the kernel wrote nothing. Nil is none.
-type UHW struct{ In, Out []byte }
+//
+// Addressed is filled like Out, but the kernel learns of it by an address that is
+// the whole input of the driver (struct rxe_modify_srq_cmd); In and Out are none
+// then.
+type UHW struct{ In, Out, Addressed []byte }
+
+// fill hands out what frame.uhw made room for.
+func (u UHW) fill(v []byte) {
+	if len(u.Addressed) > 0 {
+		copy(u.Addressed, v)
+		return
+	}
+	copy(u.Out, v)
+}

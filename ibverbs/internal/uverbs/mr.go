@@ -9,10 +9,13 @@ import (
 
 // Handles of objects, unique within their kind and file.
 type (
-	PDHandle uint32
-	MRHandle uint32
-	CQHandle uint32
-	QPHandle uint32
+	PDHandle  uint32
+	MRHandle  uint32
+	CQHandle  uint32
+	QPHandle  uint32
+	SRQHandle uint32
+	AHHandle  uint32
+	MWHandle  uint32
 )
 
 // MR is a registration as the kernel made it.

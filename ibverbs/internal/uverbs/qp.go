@@ -9,10 +9,11 @@ import (
 )
 
 // QPConfig is what CreateQP makes. Cookie is the user_handle, which comes back
-// in events.
+// in events. A nil SRQ means a receive queue of its own.
 type QPConfig struct {
 	PD             PDHandle
 	SendCQ, RecvCQ CQHandle
+	SRQ            *SRQHandle
 	Type           driver.QPType
 	Cap            driver.QPCap
 	SignalAll      bool
@@ -42,6 +43,9 @@ func (d *Device) CreateQP(c QPConfig, u UHW) (QP, error) {
 	defer d.put(f)
 	handle := f.created(uapi.AttrCreateQPHandle)
 	f.handle(uapi.AttrCreateQPPDHandle, uint32(c.PD))
+	if c.SRQ != nil {
+		f.handle(uapi.AttrCreateQPSRQHandle, uint32(*c.SRQ))
+	}
 	f.handle(uapi.AttrCreateQPSendCQHandle, uint32(c.SendCQ))
 	f.handle(uapi.AttrCreateQPRecvCQHandle, uint32(c.RecvCQ))
 	f.in64(uapi.AttrCreateQPUserHandle, c.Cookie)
@@ -74,7 +78,7 @@ func (d *Device) CreateQP(c QPConfig, u UHW) (QP, error) {
 		_ = d.DestroyQP(qp.Handle)
 		return QP{}, err
 	}
-	copy(u.Out, f.bytes(drv))
+	u.fill(f.bytes(drv))
 	return qp, nil
 }
 

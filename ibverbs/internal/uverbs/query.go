@@ -55,6 +55,7 @@ func (d *Device) QueryDevice() (driver.DeviceAttr, error) {
 		MaxSRQSGE:       count(r.MaxSRQSGE),
 		MaxMW:           count(r.MaxMW),
 		MaxAH:           count(r.MaxAH),
+		MaxMcastGrp:     count(r.MaxMcastGrp),
 	}
 	if resp.ResponseLength >= uint32(unsafe.Offsetof(resp.RSSCaps)) {
 		a.CapFlags |= resp.DeviceCapFlagsEx

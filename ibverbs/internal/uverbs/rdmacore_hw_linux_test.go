@@ -28,7 +28,8 @@ import (
 var onlyOurs = map[string]string{
 	"MR.REG_MR":                           "newer kernels have a method for it, which is tried once; rdma-core 44 does not know it",
 	"DEVICE.INVOKE_WRITE EX_QUERY_DEVICE": "the driver wants the limits when it opens the device, to explain refusals",
-	"DEVICE.QUERY_PORT":                   "for the length of the GID table, and for the MTU before RTR, which Soft-RoCE does not check",
+	"DEVICE.QUERY_PORT":                   "for the length of the GID table, and for the MTU before RTR and RTS, which Soft-RoCE does not check",
+	"DEVICE.QUERY_GID_TABLE":              "for the net devices that have to join a multicast group",
 }
 
 // differs is the parts of inputs that are not the same in two runs: handles,
@@ -50,9 +51,19 @@ var differs = map[string][]struct {
 	"DEVICE.INVOKE_WRITE QUERY_QP": {{uapi.AttrCoreIn, 0, 8, response}, {uapi.AttrCoreIn, 8, 4, "handle"}},
 	"DEVICE.INVOKE_WRITE POST_SEND": {{uapi.AttrCoreIn, 0, 8, response}, {uapi.AttrCoreIn, 8, 4, "handle"},
 		{uapi.AttrCoreIn, unsafe.Offsetof(uapi.PostSend{}.WQESize), 4, "size of a structure of its own there, which has to be 56 or more"}},
-	"CQ.CREATE":        {{uapi.AttrCreateCQUserHandle, 0, 8, "an address there, a number here"}},
-	"QP.CREATE":        {{uapi.AttrCreateQPUserHandle, 0, 8, "an address there, a number here"}},
-	"MR.REG_DMABUF_MR": {{uapi.AttrRegDMABufMRFD, 0, 4, "descriptor"}},
+	"DEVICE.INVOKE_WRITE RESIZE_CQ":  {{uapi.AttrCoreIn, 0, 8, response}, {uapi.AttrCoreIn, 8, 4, "handle"}},
+	"DEVICE.INVOKE_WRITE MODIFY_SRQ": {{uapi.AttrCoreIn, 0, 4, "handle"}, {uapi.AttrUHWIn, 0, 8, "address for the ring"}},
+	"DEVICE.INVOKE_WRITE QUERY_SRQ":  {{uapi.AttrCoreIn, 0, 8, response}, {uapi.AttrCoreIn, 8, 4, "handle"}},
+	"DEVICE.INVOKE_WRITE CREATE_AH": {{uapi.AttrCoreIn, 0, 8, response},
+		{uapi.AttrCoreIn, unsafe.Offsetof(uapi.CreateAH{}.UserHandle), 8, "an address there, nothing here"},
+		{uapi.AttrCoreIn, unsafe.Offsetof(uapi.CreateAH{}.PDHandle), 4, "handle"}},
+	"DEVICE.INVOKE_WRITE ALLOC_MW":     {{uapi.AttrCoreIn, 0, 8, response}, {uapi.AttrCoreIn, 8, 4, "handle"}},
+	"DEVICE.INVOKE_WRITE ATTACH_MCAST": {{uapi.AttrCoreIn, unsafe.Offsetof(uapi.AttachMcast{}.QPHandle), 4, "handle"}},
+	"DEVICE.INVOKE_WRITE DETACH_MCAST": {{uapi.AttrCoreIn, unsafe.Offsetof(uapi.AttachMcast{}.QPHandle), 4, "handle"}},
+	"SRQ.CREATE":                       {{uapi.AttrCreateSRQUserHandle, 0, 8, "an address there, a number here"}},
+	"CQ.CREATE":                        {{uapi.AttrCreateCQUserHandle, 0, 8, "an address there, a number here"}},
+	"QP.CREATE":                        {{uapi.AttrCreateQPUserHandle, 0, 8, "an address there, a number here"}},
+	"MR.REG_DMABUF_MR":                 {{uapi.AttrRegDMABufMRFD, 0, 4, "descriptor"}},
 }
 
 const response = "address of the response, which the kernel ignores"
@@ -234,6 +245,34 @@ func traceOfOurs(t *testing.T, p hwtest.Place) []uverbstest.Record {
 			time.Sleep(time.Millisecond)
 		}
 	}
+
+	must(cq.Resize(40))
+	srq, err := pd.CreateSRQ(ibverbs.SRQConfig{WR: 9, SGE: 2, Limit: 3})
+	must(err)
+	must(srq.SetLimit(4))
+	must(srq.Resize(20))
+	if a, err := srq.Query(); err != nil || a.Limit != 4 {
+		t.Fatal(a, err)
+	}
+	ud, err := pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.UD, SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: ibverbs.QPCap{SendWR: 4, SendSGE: 1}})
+	must(err)
+	must(ud.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: p.Port, QKey: 0x11111111},
+		driver.QPStateMask|driver.QPPKeyIndex|driver.QPPort|driver.QPQKey))
+	must(ud.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTR}, driver.QPStateMask))
+	must(ud.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS, SQPSN: 0x123}, driver.QPStateMask|driver.QPSQPSN))
+	ah, err := pd.CreateAH(ibverbs.AHAttr{IsGlobal: true, Port: p.Port, SL: 2, DGID: p.GID.GID, SGIDIndex: p.GID.Index, HopLimit: 3, FlowLabel: 0x54321, TrafficClass: 0x20})
+	must(err)
+	_, err = ud.PostSend(ibverbs.SendWR{ID: 3, Op: ibverbs.OpSend, Flags: ibverbs.Signaled, SGL: []ibverbs.SGE{reg.SGE(64, 64)}, UD: ah.To(ud.Num(), 0x11111111)})
+	must(err)
+	group := ibverbs.GID{0xff, 0x0e, 15: 0x77}
+	must(ud.AttachMulticast(group, 0))
+	must(ud.DetachMulticast(group, 0))
+	mw, err := pd.AllocMW()
+	must(err)
+	must(mw.Close())
+	must(ah.Close())
+	must(ud.Close())
+	must(srq.Close())
 
 	must(qp.Close())
 	must(cq.Close())

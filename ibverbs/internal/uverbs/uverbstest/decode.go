@@ -158,6 +158,20 @@ func (c *Call) SetOut(id uint16, v []byte) bool {
 	return true
 }
 
+// SetAddressed writes v to the address that an input of eight bytes
+// holds (uverbs.UHW.Addressed). It reports whether the call has such an input.
+func (c *Call) SetAddressed(id uint16, v []byte) bool {
+	in := c.In(id)
+	if len(in) != 8 {
+		return false
+	}
+	off, ok := within(c.frame, hdrSize, addressOf(c.frame), binary.NativeEndian.Uint64(in), uint16(len(v)))
+	if ok {
+		copy(c.frame[off:], v)
+	}
+	return ok
+}
+
 // SetData stores a new handle or descriptor.
 func (c *Call) SetData(id uint16, v uint64) bool {
 	a := c.Attr(id)

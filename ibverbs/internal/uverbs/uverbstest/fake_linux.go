@@ -81,10 +81,19 @@ func NewFakeKernel(dev uint64) *FakeKernel {
 		},
 		RegDMABufMR: create(uapi.ObjectMR, uapi.AttrRegDMABufMRHandle,
 			map[uint16][]byte{uapi.AttrRegDMABufMRRespLKey: u32(1), uapi.AttrRegDMABufMRRespRKey: u32(2)}),
-		PDDestroy: destroy(uapi.ObjectPD),
-		CQDestroy: destroy(uapi.ObjectCQ),
-		QPDestroy: destroy(uapi.ObjectQP),
-		MRDestroy: destroy(uapi.ObjectMR),
+		SRQCreate: func(c *Call) error {
+			c.SetOut(uapi.AttrCreateSRQRespMaxWR, c.In(uapi.AttrCreateSRQMaxWR))
+			c.SetOut(uapi.AttrCreateSRQRespMaxSGE, c.In(uapi.AttrCreateSRQMaxSGE))
+			c.SetData(uapi.AttrCreateSRQHandle, uint64(k.add(uapi.ObjectSRQ)))
+			return nil
+		},
+		PDDestroy:  destroy(uapi.ObjectPD),
+		CQDestroy:  destroy(uapi.ObjectCQ),
+		QPDestroy:  destroy(uapi.ObjectQP),
+		SRQDestroy: destroy(uapi.ObjectSRQ),
+		AHDestroy:  destroy(uapi.ObjectAH),
+		MRDestroy:  destroy(uapi.ObjectMR),
+		MWDestroy:  destroy(uapi.ObjectMW),
 	}
 	ok := func(*Call) error { return nil }
 	k.Commands = map[uint32]Handler{
@@ -104,9 +113,29 @@ func NewFakeKernel(dev uint64) *FakeKernel {
 			return nil
 		},
 		uapi.CmdCreateCompChannel: func(c *Call) error { return k.newFile(c, 0) },
-		uapi.CmdReqNotifyCQ:       ok,
-		uapi.CmdModifyQP:          ok,
-		uapi.CmdPostSend:          ok,
+		uapi.CmdCreateAH: func(c *Call) error {
+			c.SetOut(uapi.AttrCoreOut, u32(k.add(uapi.ObjectAH)))
+			return nil
+		},
+		uapi.CmdAllocMW: func(c *Call) error {
+			h := k.add(uapi.ObjectMW)
+			c.SetOut(uapi.AttrCoreOut, append(u32(h), u32(h<<8)...))
+			return nil
+		},
+		uapi.CmdResizeCQ: func(c *Call) error {
+			c.SetOut(uapi.AttrCoreOut, c.In(uapi.AttrCoreIn)[12:16])
+			return nil
+		},
+		uapi.CmdQuerySRQ: func(c *Call) error {
+			c.SetOut(uapi.AttrCoreOut, append(append(u32(15), u32(1)...), u32(0)...))
+			return nil
+		},
+		uapi.CmdReqNotifyCQ: ok,
+		uapi.CmdModifyQP:    ok,
+		uapi.CmdPostSend:    ok,
+		uapi.CmdAttachMcast: ok,
+		uapi.CmdDetachMcast: ok,
+		uapi.CmdModifySRQ:   ok,
 		uapi.CmdQueryQP: func(c *Call) error {
 			c.SetOut(uapi.AttrCoreOut, make([]byte, 128))
 			return nil

@@ -36,6 +36,10 @@ var (
 	CQDestroy     = Method{uapi.ObjectCQ, uapi.MethodCQDestroy}
 	QPCreate      = Method{uapi.ObjectQP, uapi.MethodQPCreate}
 	QPDestroy     = Method{uapi.ObjectQP, uapi.MethodQPDestroy}
+	SRQCreate     = Method{uapi.ObjectSRQ, uapi.MethodSRQCreate}
+	SRQDestroy    = Method{uapi.ObjectSRQ, uapi.MethodSRQDestroy}
+	AHDestroy     = Method{uapi.ObjectAH, uapi.MethodAHDestroy}
+	MWDestroy     = Method{uapi.ObjectMW, uapi.MethodMWDestroy}
 	MRDestroy     = Method{uapi.ObjectMR, uapi.MethodMRDestroy}
 	RegDMABufMR   = Method{uapi.ObjectMR, uapi.MethodRegDMABufMR}
 	RegMR         = Method{uapi.ObjectMR, uapi.MethodRegMR}
@@ -79,12 +83,21 @@ var methods = map[Method]methodSpec{
 	CQDestroy: {"CQ.DESTROY", handleAndResp},
 	QPCreate: {"QP.CREATE", map[uint16]attrSpec{
 		uapi.AttrCreateQPHandle: {"HANDLE", NewHandle}, uapi.AttrCreateQPPDHandle: {"PD_HANDLE", Handle},
-		uapi.AttrCreateQPSendCQHandle: {"SEND_CQ_HANDLE", Handle}, uapi.AttrCreateQPRecvCQHandle: {"RECV_CQ_HANDLE", Handle},
+		uapi.AttrCreateQPSRQHandle: {"SRQ_HANDLE", Handle}, uapi.AttrCreateQPSendCQHandle: {"SEND_CQ_HANDLE", Handle}, uapi.AttrCreateQPRecvCQHandle: {"RECV_CQ_HANDLE", Handle},
 		uapi.AttrCreateQPUserHandle: {"USER_HANDLE", In}, uapi.AttrCreateQPCap: {"CAP", In}, uapi.AttrCreateQPType: {"TYPE", Const},
 		uapi.AttrCreateQPFlags: {"FLAGS", In}, uapi.AttrCreateQPEventFD: {"EVENT_FD", File},
 		uapi.AttrCreateQPRespCap: {"RESP_CAP", Out}, uapi.AttrCreateQPRespQPNum: {"RESP_QP_NUM", Out}}},
 	QPDestroy: {"QP.DESTROY", handleAndResp},
-	MRDestroy: {"MR.DESTROY", handleOnly},
+	SRQCreate: {"SRQ.CREATE", map[uint16]attrSpec{
+		uapi.AttrCreateSRQHandle: {"HANDLE", NewHandle}, uapi.AttrCreateSRQPDHandle: {"PD_HANDLE", Handle},
+		uapi.AttrCreateSRQUserHandle: {"USER_HANDLE", In}, uapi.AttrCreateSRQMaxWR: {"MAX_WR", In},
+		uapi.AttrCreateSRQMaxSGE: {"MAX_SGE", In}, uapi.AttrCreateSRQLimit: {"LIMIT", In}, uapi.AttrCreateSRQType: {"TYPE", Const},
+		uapi.AttrCreateSRQEventFD: {"EVENT_FD", File}, uapi.AttrCreateSRQRespMaxWR: {"RESP_MAX_WR", Out},
+		uapi.AttrCreateSRQRespMaxSGE: {"RESP_MAX_SGE", Out}}},
+	SRQDestroy: {"SRQ.DESTROY", handleAndResp},
+	AHDestroy:  {"AH.DESTROY", handleOnly},
+	MWDestroy:  {"MW.DESTROY", handleOnly},
+	MRDestroy:  {"MR.DESTROY", handleOnly},
 	RegDMABufMR: {"MR.REG_DMABUF_MR", map[uint16]attrSpec{
 		uapi.AttrRegDMABufMRHandle: {"HANDLE", NewHandle}, uapi.AttrRegDMABufMRPDHandle: {"PD_HANDLE", Handle},
 		uapi.AttrRegDMABufMROffset: {"OFFSET", In}, uapi.AttrRegDMABufMRLength: {"LENGTH", In}, uapi.AttrRegDMABufMRIOVA: {"IOVA", In},
@@ -120,7 +133,14 @@ var commands = map[uint32]string{
 	uapi.CmdQueryDevice:                        "QUERY_DEVICE",
 	uapi.CmdQueryDevice | uapi.CmdFlagExtended: "EX_QUERY_DEVICE",
 	uapi.CmdAllocPD:                            "ALLOC_PD",
+	uapi.CmdCreateAH:                           "CREATE_AH",
 	uapi.CmdRegMR:                              "REG_MR",
+	uapi.CmdAllocMW:                            "ALLOC_MW",
+	uapi.CmdResizeCQ:                           "RESIZE_CQ",
+	uapi.CmdAttachMcast:                        "ATTACH_MCAST",
+	uapi.CmdDetachMcast:                        "DETACH_MCAST",
+	uapi.CmdModifySRQ:                          "MODIFY_SRQ",
+	uapi.CmdQuerySRQ:                           "QUERY_SRQ",
 	uapi.CmdCreateCompChannel:                  "CREATE_COMP_CHANNEL",
 	uapi.CmdReqNotifyCQ:                        "REQ_NOTIFY_CQ",
 	uapi.CmdQueryQP:                            "QUERY_QP",

@@ -103,6 +103,45 @@ int main(int argc, char **argv)
 		done += got;
 	}
 
+	CHECK("resize CQ", !ibv_resize_cq(cq, 40));
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 9, .max_sge = 2, .srq_limit = 3}};
+	struct ibv_srq *srq = ibv_create_srq(pd, &srq_init);
+	CHECK("SRQ", srq);
+	struct ibv_srq_attr limit = {.srq_limit = 4}, size = {.max_wr = 20}, now;
+	CHECK("limit of SRQ", !ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
+	CHECK("resize SRQ", !ibv_modify_srq(srq, &size, IBV_SRQ_MAX_WR));
+	CHECK("query SRQ", !ibv_query_srq(srq, &now) && now.srq_limit == 4);
+	struct ibv_qp_init_attr ud_init = {.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_UD, .cap = {.max_send_wr = 4, .max_send_sge = 1}};
+	struct ibv_qp *ud = ibv_create_qp(pd, &ud_init);
+	CHECK("UD QP", ud);
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = port;
+	a.qkey = 0x11111111;
+	CHECK("UD INIT", !ibv_modify_qp(ud, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_RTR;
+	CHECK("UD RTR", !ibv_modify_qp(ud, &a, IBV_QP_STATE));
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = 0x123;
+	CHECK("UD RTS", !ibv_modify_qp(ud, &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
+	struct ibv_ah_attr way = {.is_global = 1, .port_num = port, .sl = 2, .grh = {.dgid = gid, .sgid_index = gid_index, .hop_limit = 3,
+				  .flow_label = 0x54321, .traffic_class = 0x20}};
+	struct ibv_ah *ah = ibv_create_ah(pd, &way);
+	CHECK("AH", ah);
+	struct ibv_send_wr datagram = {.wr_id = 3, .sg_list = &out, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+				       .wr.ud = {.ah = ah, .remote_qpn = ud->qp_num, .remote_qkey = 0x11111111}};
+	CHECK("post datagram", !ibv_post_send(ud, &datagram, &bad_send));
+	union ibv_gid group = {.raw = {0xff, 0x0e, [15] = 0x77}};
+	CHECK("attach", !ibv_attach_mcast(ud, &group, 0));
+	CHECK("detach", !ibv_detach_mcast(ud, &group, 0));
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	CHECK("MW", mw);
+	CHECK("dealloc MW", !ibv_dealloc_mw(mw));
+	CHECK("destroy AH", !ibv_destroy_ah(ah));
+	CHECK("destroy UD QP", !ibv_destroy_qp(ud));
+	CHECK("destroy SRQ", !ibv_destroy_srq(srq));
+
 	CHECK("destroy QP", !ibv_destroy_qp(qp));
 	CHECK("destroy CQ", !ibv_destroy_cq(cq));
 	CHECK("destroy channel", !ibv_destroy_comp_channel(channel));
