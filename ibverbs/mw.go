@@ -45,7 +45,7 @@ func (w *MW) Bind(m *MR, off, n int, a Access) BindMW {
 	}
 	for {
 		old := w.key.Load()
-		key := old&^0xff | (old+1)&0xff
+		key := w.d.RKey()&^0xff | (old+1)&0xff
 		if w.key.CompareAndSwap(old, key) {
 			return BindMW{MW: w.d, MR: m.d, Addr: m.addr + uint64(off), Length: uint64(n), Access: a, RKey: key}
 		}

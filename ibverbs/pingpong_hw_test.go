@@ -33,6 +33,9 @@ func TestPingpongWithC(t *testing.T) {
 
 func eachPingpong(t *testing.T, s pingpong.Session) {
 	for _, same := range []bool{true, false} {
+		if same && s.Kind != pingpong.RC {
+			continue // the lab's time; one device with itself is in the conformance suite
+		}
 		for _, cServes := range []bool{true, false} {
 			for _, events := range []bool{false, true} {
 				name := fmt.Sprintf("same device %v, C serves %v, events %v", same, cServes, events)

@@ -153,9 +153,11 @@ type MR interface {
 }
 
 // MW is a memory window of type 2: the low 8 bits of its key are the program's,
-// which gives a new value with each bind.
+// which gives a new value with each bind. The others stay, except that they may
+// change when a QP that had requests on the window is closed or reset.
 type MW interface {
-	// RKey is the key that the window was made with.
+	// RKey is a key of the window, of which the upper 24 bits count. It may be
+	// called at any time.
 	RKey() uint32
 	Close() error
 }

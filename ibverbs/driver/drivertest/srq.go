@@ -158,7 +158,7 @@ func testSRQSizes(t *testing.T, cfg Config) {
 	if a.WR < 7 || a.SGE < 2 || a.Limit != 3 {
 		t.Errorf("query says %+v", a)
 	}
-	q.post(0, 6)
+	q.post(0, 5)
 	q.control("set limit", func() error { return q.SetLimit(5) })
 	if a, err = q.Query(); err != nil || a.Limit != 5 {
 		t.Errorf("query says %+v, %v after the limit was set to 5", a, err)

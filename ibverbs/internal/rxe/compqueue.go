@@ -20,15 +20,20 @@ type compQueue struct {
 	cons uint32 // the next element to read
 }
 
-// withImm adds what a peer sent beside the data. (The kernel sets the flag for
-// immediate data also where it was sent, and one for a GRH where a connected QP
-// has none in its buffers: neither comes here.)
-func withImm(wc *driver.WC, e *uapi.WC) {
-	if e.WCFlags&wcWithInvalidate != 0 {
+// more adds what a peer sent beside the data. The kernel sets the flag for
+// immediate data also where it was sent: that does not come here. And it says of
+// every receive that a global route header is in the buffer, which is so for
+// datagrams, that is, where the sender has a number.
+func more(wc *driver.WC, e *uapi.WC) {
+	switch {
+	case e.WCFlags&wcWithInvalidate != 0:
 		wc.Flags, wc.Imm = driver.WCWithInv, binary.NativeEndian.Uint32(e.Ex[:])
-		return
+	case e.WCFlags&wcWithImm != 0:
+		wc.Flags, wc.Imm = driver.WCWithImm, binary.BigEndian.Uint32(e.Ex[:])
 	}
-	wc.Flags, wc.Imm = driver.WCWithImm, binary.BigEndian.Uint32(e.Ex[:])
+	if e.SrcQP != 0 {
+		wc.Flags |= driver.WCGRH
+	}
 }
 
 // drop takes the completions of a QP out. The kernel may add others meanwhile:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -18,10 +19,13 @@ import (
 type Provider struct {
 	// Proc is /proc, for the kernel's release and the limits of the process.
 	Proc fs.FS
+	// JoinGroup makes net devices, by their indices, members of a multicast group
+	// until leave is called.
+	JoinGroup func(group netip.Addr, netDevs []int) (leave func() error, err error)
 }
 
 // New is a provider that looks at this machine.
-func New() Provider { return Provider{Proc: os.DirFS("/proc")} }
+func New() Provider { return Provider{Proc: os.DirFS("/proc"), JoinGroup: joinGroup} }
 
 // DriverID implements kernel.Provider.
 func (Provider) DriverID() uint32 { return uapi.DriverRXE }
@@ -36,14 +40,15 @@ func (p Provider) Open(w *kernel.World, n kernel.Node) (driver.Context, error) {
 	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
-	return &Context{Context: k, proc: p.Proc, attr: attr, qps: map[uint32]*QP{}, cqs: map[*CQ]struct{}{}}, nil
+	return &Context{Context: k, proc: p.Proc, joinGroup: p.JoinGroup, attr: attr, qps: map[uint32]*QP{}, cqs: map[*CQ]struct{}{}}, nil
 }
 
 // Context is an open device. It implements driver.Context.
 type Context struct {
 	*kernel.Context
-	proc fs.FS
-	attr driver.DeviceAttr // as it was at the start; the limits never change
+	proc      fs.FS
+	joinGroup func(netip.Addr, []int) (func() error, error)
+	attr      driver.DeviceAttr // as it was at the start; the limits never change
 
 	mu  sync.Mutex
 	qps map[uint32]*QP // by number

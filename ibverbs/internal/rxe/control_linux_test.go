@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,21 +28,26 @@ type fakeRXE struct {
 	t       *testing.T
 	journal []string
 	mapped  int
+	joinErr error
 	mapErr  int // fail the n-th mapping from now on, from 1
 	shape   func(head *uapi.RxeQueueBuf)
 }
 
-const fakeSlots = 16
+const (
+	fakeSlots = 16
+	fakeAHNum = 33
+	fakeCaps  = uapi.DeviceSRQResize | uapi.DeviceMemWindow | uapi.DeviceMemWindowType2B
+)
 
 // Tokens of the fake's mappings.
-const tokenCQ, tokenRQ, tokenSQ = 0x1000, 0x2000, 0x3000
+const tokenCQ, tokenRQ, tokenSQ, tokenSRQ = 0x1000, 0x2000, 0x3000, 0x4000
 
 func newFakeRXE(t *testing.T) *fakeRXE {
 	k := &fakeRXE{FakeKernel: uverbstest.NewFakeKernel(0), t: t}
 	info := func(token uint64) []byte {
 		return binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, token), uint64(headSize+fakeSlots*256))
 	}
-	cq, qp := k.Methods[uverbstest.CQCreate], k.Methods[uverbstest.QPCreate]
+	cq, qp, srq := k.Methods[uverbstest.CQCreate], k.Methods[uverbstest.QPCreate], k.Methods[uverbstest.SRQCreate]
 	k.Methods[uverbstest.CQCreate] = func(c *uverbstest.Call) error {
 		c.SetOut(uapi.AttrUHWOut, info(tokenCQ))
 		return cq(c)
@@ -50,13 +56,46 @@ func newFakeRXE(t *testing.T) *fakeRXE {
 		c.SetOut(uapi.AttrUHWOut, append(info(tokenRQ), info(tokenSQ)...))
 		return qp(c)
 	}
-	for name, m := range map[string]uverbstest.Method{"destroy CQ": uverbstest.CQDestroy, "destroy QP": uverbstest.QPDestroy} {
+	k.Methods[uverbstest.SRQCreate] = func(c *uverbstest.Call) error {
+		c.SetOut(uapi.AttrUHWOut, append(info(tokenSRQ), 1, 0, 2, 0))
+		return srq(c)
+	}
+	resizeCQ, createAH := k.Commands[uapi.CmdResizeCQ], k.Commands[uapi.CmdCreateAH]
+	k.Commands[uapi.CmdResizeCQ] = func(c *uverbstest.Call) error {
+		c.SetOut(uapi.AttrUHWOut, info(tokenCQ))
+		return resizeCQ(c)
+	}
+	k.Commands[uapi.CmdModifySRQ] = func(c *uverbstest.Call) error {
+		if order.Uint32(c.In(uapi.AttrCoreIn)[4:]) == uapi.SRQMaxWR {
+			c.SetAddressed(uapi.AttrUHWIn, info(tokenSRQ))
+		}
+		return nil
+	}
+	k.Commands[uapi.CmdCreateAH] = func(c *uverbstest.Call) error {
+		c.SetOut(uapi.AttrUHWOut, []byte{fakeAHNum, 0, 0, 0})
+		return createAH(c)
+	}
+	k.Methods[uverbstest.QueryGIDTable] = func(c *uverbstest.Call) error {
+		gids := make([]byte, 2*32)
+		copy(gids, []byte{0: 0xfe, 1: 0x80, 15: 1})
+		copy(gids[32:], []byte{10: 0xff, 11: 0xff, 12: 10, 15: 1})
+		for i := range uint32(2) {
+			for at, v := range map[int]uint32{16: i, 20: 1, 24: 2, 28: 7} {
+				order.PutUint32(gids[32*i+uint32(at):], v)
+			}
+		}
+		c.SetOut(uapi.AttrQueryGIDTableRespEntries, gids)
+		c.SetOut(uapi.AttrQueryGIDTableRespNumEntries, []byte{2, 0, 0, 0, 0, 0, 0, 0})
+		return nil
+	}
+	for name, m := range map[string]uverbstest.Method{"destroy CQ": uverbstest.CQDestroy, "destroy QP": uverbstest.QPDestroy,
+		"destroy SRQ": uverbstest.SRQDestroy, "destroy AH": uverbstest.AHDestroy, "free MW": uverbstest.MWDestroy} {
 		h := k.Methods[m]
 		k.Methods[m] = func(c *uverbstest.Call) error { k.note(name); return h(c) }
 	}
 	k.Methods[uverbstest.QueryPort] = func(c *uverbstest.Call) error {
 		resp := make([]byte, 48)
-		resp[27], resp[28] = byte(driver.MTU4096), byte(driver.MTU1024)
+		resp[16], resp[27], resp[28] = 16, byte(driver.MTU4096), byte(driver.MTU1024)
 		c.SetOut(uapi.AttrQueryPortResp, resp)
 		return nil
 	}
@@ -66,9 +105,10 @@ func newFakeRXE(t *testing.T) *fakeRXE {
 	}
 	k.Commands[uapi.CmdQueryDevice|uapi.CmdFlagExtended] = func(c *uverbstest.Call) error {
 		resp := make([]byte, 304)
-		for at, v := range map[int]uint32{180: 304, 56: 1000, 64: 32, 76: 32767, 88: 128, 100: 128} {
+		for at, v := range map[int]uint32{180: 304, 56: 1000, 60: fakeCaps, 64: 32, 76: 32767, 88: 128, 100: 128, 120: 9, 132: 10, 144: 11, 156: 12, 160: 500, 164: 27} {
 			binary.NativeEndian.PutUint32(resp[at:], v)
 		}
+		resp[171] = 1 // port
 		c.SetOut(uapi.AttrCoreOut, resp)
 		return nil
 	}
@@ -87,7 +127,7 @@ func (k *fakeRXE) ring(off int64, size int) (offheap.Span, error) {
 		k.shape(head)
 	}
 	k.mapped++
-	name := map[int64]string{tokenCQ: "CQ", tokenRQ: "RQ", tokenSQ: "SQ"}[off]
+	name := map[int64]string{tokenCQ: "CQ", tokenRQ: "RQ", tokenSQ: "SQ", tokenSRQ: "SRQ"}[off]
 	return offheap.Adopt(mem.Pointer(), size, func() error {
 		k.mapped--
 		k.note("unmap " + name)
@@ -95,10 +135,18 @@ func (k *fakeRXE) ring(off int64, size int) (offheap.Span, error) {
 	})
 }
 
+// join is JoinGroup.
+func (k *fakeRXE) join(group netip.Addr, netDevs []int) (func() error, error) {
+	k.note(fmt.Sprintf("join %v on %v", group, netDevs))
+	return func() error { k.note(fmt.Sprintf("leave %v", group)); return nil }, k.joinErr
+}
+
 // open makes a context, and checks at the end that nothing of it is left.
 func (k *fakeRXE) open(proc fstest.MapFS) *Context {
 	k.t.Helper()
-	c, err := Provider{Proc: proc}.Open(&kernel.World{Kernel: k}, kernel.Node{Node: uverbs.Node{DriverID: uapi.DriverRXE}})
+	c, err := Provider{Proc: proc, JoinGroup: k.join}.Open(
+		&kernel.World{Kernel: k, Sys: fstest.MapFS{}, InterfaceName: func(int) string { return "v0" }},
+		kernel.Node{Node: uverbs.Node{DriverID: uapi.DriverRXE}, Info: driver.DeviceInfo{Ports: 1}})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -466,7 +514,7 @@ func TestModifyRefuses(t *testing.T) {
 		{"reads to take", driver.QPAttr{MaxDestRdAtomic: 129}, driver.QPMaxDestRdAtomic, "take is 129"},
 		{"flow label", driver.QPAttr{AH: label}, driver.QPAV, "flow label"},
 		{"not global", driver.QPAttr{AH: driver.AHAttr{Port: 1}}, driver.QPAV, "without a GID"},
-		{"no such port", driver.QPAttr{AH: driver.AHAttr{IsGlobal: true}}, driver.QPAV, "invalid argument"},
+		{"no such port", driver.QPAttr{AH: driver.AHAttr{IsGlobal: true}}, driver.QPAV, "the port is 0, the device has 1 to 1"},
 	} {
 		k.journal = nil
 		err := qp.Modify(&tt.a, tt.mask)
@@ -483,15 +531,19 @@ func TestModifyRefuses(t *testing.T) {
 }
 
 func TestExplained(t *testing.T) {
+	k := newFakeRXE(t)
+	pd, cq, qp := objects(t, k.open(nil))
+	defer closeAll(t, qp, cq, pd)
 	peer := driver.GID{15: 9, 10: 0xff, 11: 0xff, 12: 10}
 	av := driver.QPAttr{AH: driver.AHAttr{DGID: peer, SGIDIndex: 3, IsGlobal: true, Port: 1}}
 	for errno, words := range map[syscall.Errno]string{
 		syscall.ETIMEDOUT: "10.0.0.9 from GID index 3", syscall.ENETUNREACH: "no route to 10.0.0.9", syscall.ENODATA: "GID index 3 is empty",
 	} {
-		if err := explainModify(errno, &av, driver.QPAV); !errors.Is(err, errno) || !strings.Contains(err.Error(), words) {
+		k.Commands[uapi.CmdModifyQP] = func(*uverbstest.Call) error { return errno }
+		if err := qp.Modify(&av, driver.QPAV); !errors.Is(err, errno) || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v", err)
 		}
-		if err := explainModify(errno, &av, driver.QPStateMask); err != errno {
+		if err := qp.Modify(&av, driver.QPAccessFlags); err != errno {
 			t.Errorf("without an address: %v", err)
 		}
 	}
@@ -556,7 +608,9 @@ func TestProbe(t *testing.T) {
 	c := newFakeRXE(t).open(nil)
 	for f, want := range map[driver.Feature]string{
 		driver.FeatureAtomics: "lacks the device", driver.FeatureOnDemand: "lacks the device", driver.FeatureECE: "lacks the device",
-		driver.FeatureSRQ: "lacks this driver of purerdma", driver.FeatureUD: "lacks this driver of purerdma", driver.FeatureDMABuf: "<nil>",
+		driver.FeatureMW1: "lacks this driver of purerdma", driver.FeatureModerateCQ: "lacks the device", driver.FeatureDMABuf: "<nil>",
+		driver.FeatureSRQ: "<nil>", driver.FeatureResizeSRQ: "<nil>", driver.FeatureResizeCQ: "<nil>", driver.FeatureUC: "<nil>",
+		driver.FeatureUD: "<nil>", driver.FeatureAH: "<nil>", driver.FeatureMulticast: "<nil>", driver.FeatureMW2: "<nil>",
 	} {
 		if got := by(c, f); got != want {
 			t.Errorf("%s: %s, want %s", f, got, want)

@@ -81,13 +81,14 @@ func (c *CQ) Poll(wcs []driver.WC) (int, error) {
 		}
 		return 0, nil
 	}
-	var status uint32
+	var status, flags uint32
 	for wc, left := &wcs[0], n; ; wc = following(wc) {
 		e := q.cqe(cons)
 		status |= e.Status
 		move(wc, e)
-		if e.WCFlags&(wcWithImm|wcWithInvalidate) != 0 && driver.WCOpcode(e.Opcode).IsRecv() {
-			withImm(wc, e)
+		if e.WCFlags&(wcWithImm|wcWithInvalidate)|e.SrcQP != 0 && driver.WCOpcode(e.Opcode).IsRecv() {
+			more(wc, e)
+			flags |= e.WCFlags
 		}
 		cons++
 		if left--; left == 0 {
@@ -95,12 +96,13 @@ func (c *CQ) Poll(wcs []driver.WC) (int, error) {
 		}
 	}
 	q.cons = cons & q.mask
-	if status == uint32(driver.Success) {
-		q.consume(q.cons)
-		return n, nil
-	}
 	q.consume(q.cons)
-	c.dev.failed(wcs[:n])
+	if flags&wcWithInvalidate != 0 {
+		c.dev.invalidated(wcs[:n])
+	}
+	if status != uint32(driver.Success) {
+		c.dev.failed(wcs[:n])
+	}
 	return n, nil
 }
 
@@ -109,6 +111,35 @@ func (c *CQ) Arm(solicitedOnly bool) error { return c.dev.Dev.ReqNotifyCQ(c.h, s
 
 // Depth implements driver.CQ.
 func (c *CQ) Depth() int { return c.q.usable() }
+
+// Resize implements driver.CQ. The kernel moves the completions that are there to
+// a new ring.
+func (c *CQ) Resize(depth int) error {
+	if depth < 1 {
+		return hint(syscall.EINVAL, "the depth is %d", depth)
+	}
+	var resp [16]byte // struct rxe_resize_cq_resp
+	made, err := c.dev.Dev.ResizeCQ(c.h, depth, uverbs.UHW{Out: resp[:]})
+	if absurd := (*uverbs.ResponseError)(nil); err != nil && !errors.As(err, &absurd) {
+		if err == syscall.EINVAL {
+			if err = overLimit(err, limit{"the depth", depth, c.dev.attr.MaxCQE}); err == syscall.EINVAL {
+				err = hint(err, "more than %d completions are in the queue: poll first", depth)
+			}
+		}
+		return err
+	}
+	var r ring
+	if err == nil {
+		r, err = c.dev.mapRing(resp[:], cqeSize, made)
+	}
+	if err != nil {
+		c.overrun.Store(true) // what completes from now on goes where nobody sees it
+		return hint(err, "the queue was made anew by Resize, but could not be mapped: what completes is lost")
+	}
+	old := c.q.ring
+	c.q = compQueue{ring: r}
+	return old.release()
+}
 
 // Close implements driver.CQ.
 func (c *CQ) Close() error {

@@ -3,7 +3,7 @@
 //
 // # Queues
 //
-// Send queue, receive queue and CQ are rings of fixed-size elements in memory
+// Send queue, receive queue, SRQ and CQ are rings of fixed-size elements in memory
 // that the kernel shares with the process (rdma_user_rxe.h). Stride and mask
 // come from the head of the ring and are read once. The other end is a
 // processor, so an acquiring load and a releasing store of the indices are all
@@ -28,11 +28,31 @@
 //     caller moves the queue pairs of the CQ to ERR.
 //   - Completions of a destroyed or reset queue pair stay in the CQ: they are
 //     taken out.
+//   - A datagram longer than the port's MTU is dropped and completes as sent:
+//     refused by PostSend, by the MTU that the port had at RTS.
+//   - A Q_Key with the highest bit set goes onto the wire as it is: PostSend sends
+//     the queue pair's own instead (IBTA 10.2.5).
+//   - Multicast groups are not joined in the network stack, which then drops their
+//     packets: Multicast joins, by a socket.
+//   - A queue pair that is in a group cannot be destroyed: Close detaches it.
+//   - Receives of an SRQ are looked up in the domain of the queue pair: CreateQP
+//     refuses an SRQ of another. PostSend refuses an address handle of another, and
+//     has a bind of an MR of another end in error.
+//   - A queue pair that is destroyed while a memory window is bound by it takes 50
+//     seconds, and leaves the window with a pointer to freed memory: Close makes
+//     the windows anew before, and so does a Modify to RESET.
+//   - To invalidate a window that is not bound crashes, and one that another queue
+//     pair or process has bound is invalidated: PostSend follows what is bound, and
+//     has OpLocalInv of anything else end in error.
 //   - Queues may be registered as memory: refused by RegMR.
 //   - The limits of a queue pair, its opcodes and the flag for inline data are
 //     not checked in entries of a ring: PostSend and PostRecv do.
 //   - Objects live as long as a ring is mapped or an event file open, whatever
 //     is closed: Close destroys, unmaps, and closes the files, in that order.
+//
+// What it cannot help: a window opens the whole MR, as the kernel checks no other
+// range. A peer that invalidates a window twice, or while OpLocalInv does the same,
+// crashes the kernel.
 //
 // A queue pair that goes to ERR because its peer broke a rule, with no receive
 // posted and no send under way, gives no sign at all: neither completion nor

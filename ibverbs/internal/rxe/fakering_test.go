@@ -50,7 +50,7 @@ func fakeRing(tb tester, slots, size, elem int) ring {
 func fakeSendQueue(tb tester, slots, limit int) *sendQueue {
 	tb.Helper()
 	const sge = 4
-	q := &sendQueue{ring: fakeRing(tb, slots, 512, sendWQESize+64), limit: limit, sge: sge, inline: sge * sgeSize}
+	q := &sendQueue{ring: fakeRing(tb, slots, 512, sendWQESize+64), ops: opsRC, limit: limit, sge: sge, inline: sge * sgeSize}
 	q.free = limit
 	return q
 }

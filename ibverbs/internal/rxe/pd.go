@@ -13,13 +13,14 @@ import (
 // PD is a protection domain. It implements driver.PD.
 type PD struct {
 	driver.BasePD
-	dev *Context
-	h   uverbs.PDHandle
+	dev     *Context
+	h       uverbs.PDHandle
+	windows windows
 }
 
 // MR is a memory registration. It implements driver.MR.
 type MR struct {
-	dev *uverbs.Device
+	pd  *PD
 	mr  uverbs.MR
 	mem driver.Span // empty for a dma-buf
 }
@@ -45,7 +46,7 @@ func (p *PD) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 	if err != nil {
 		return nil, errors.Join(p.dev.explainMR(err, s.Len()), s.Release())
 	}
-	return &MR{dev: p.dev.Dev, mr: mr, mem: s}, nil
+	return &MR{pd: p, mr: mr, mem: s}, nil
 }
 
 // explainMR adds to an errno what mostly causes it.
@@ -67,7 +68,7 @@ func (p *PD) RegDMABuf(d driver.DMABuf, a driver.Access) (driver.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{dev: p.dev.Dev, mr: mr}, nil
+	return &MR{pd: p, mr: mr}, nil
 }
 
 // Close implements driver.PD.
@@ -78,7 +79,10 @@ func (m *MR) Keys() (lkey, rkey uint32) { return m.mr.LKey, m.mr.RKey }
 
 // Close implements driver.MR.
 func (m *MR) Close() error {
-	err := m.dev.DeregMR(m.mr.Handle)
+	err := m.pd.dev.Dev.DeregMR(m.mr.Handle)
+	if err == syscall.EINVAL {
+		err = hint(driver.ErrBusy, "a memory window is bound to it: invalidate or close that one first")
+	}
 	if !destroyed(err) {
 		return err
 	}

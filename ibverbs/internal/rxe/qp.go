@@ -22,6 +22,9 @@ type QP struct {
 	rq    recvQueue
 
 	dev            *Context
+	pd             *PD
+	srq            *SRQ // nil for a receive queue of its own
+	ud             *datagrams
 	db             *uverbs.Doorbell
 	h              uverbs.QPHandle
 	num            uint32
@@ -33,26 +36,29 @@ type QP struct {
 // the kernel tells nowhere.
 const maxInline = 512
 
-// CreateQP implements driver.PD. Types other than RC are not supported yet.
+// CreateQP implements driver.PD. With an SRQ, Cap of receives counts for nothing.
 func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
-	switch {
-	case c.Type == driver.UC:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureUC, By: driver.LacksDriver}
-	case c.Type == driver.UD:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureUD, By: driver.LacksDriver}
-	case c.Type != driver.RC:
+	ops, ok := map[driver.QPType]uint16{driver.RC: opsRC, driver.UC: opsUC, driver.UD: opsUD}[c.Type]
+	if !ok {
 		return nil, hint(syscall.EINVAL, "there is no queue pair of type %v", c.Type)
-	case c.SRQ != nil:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureSRQ, By: driver.LacksDriver}
 	}
 	send, ok1 := c.SendCQ.(*CQ)
 	recv, ok2 := c.RecvCQ.(*CQ)
 	if !ok1 || !ok2 || send.dev != p.dev || recv.dev != p.dev {
 		return nil, errOtherCQ
 	}
+	config := uverbs.QPConfig{PD: p.h, SendCQ: send.h, RecvCQ: recv.h, Type: c.Type, SignalAll: c.SignalAll, Cookie: c.Cookie}
+	var srq *SRQ
+	if c.SRQ != nil {
+		if srq, ok = c.SRQ.(*SRQ); !ok || srq.pd != p {
+			return nil, errOtherSRQ
+		}
+		config.SRQ = &srq.h
+		c.Cap.RecvWR, c.Cap.RecvSGE = 0, 0
+	}
+	config.Cap = c.Cap
 	var resp [32]byte // struct rxe_create_qp_resp
-	made, err := p.dev.Dev.CreateQP(uverbs.QPConfig{PD: p.h, SendCQ: send.h, RecvCQ: recv.h, Type: c.Type, Cap: c.Cap,
-		SignalAll: c.SignalAll, Cookie: c.Cookie}, uverbs.UHW{Out: resp[:]})
+	made, err := p.dev.Dev.CreateQP(config, uverbs.UHW{Out: resp[:]})
 	if err != nil {
 		if err == syscall.EINVAL {
 			a := &p.dev.attr
@@ -65,7 +71,11 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		}
 		return nil, err
 	}
-	q := &QP{dev: p.dev, h: made.Handle, num: made.Num, cap: made.Cap, sendCQ: send, recvCQ: recv}
+	q := &QP{dev: p.dev, pd: p, srq: srq, h: made.Handle, num: made.Num, cap: made.Cap, sendCQ: send, recvCQ: recv}
+	q.sq = sendQueue{qp: q, ops: ops}
+	if c.Type == driver.UD {
+		q.ud = &datagrams{}
+	}
 	if err := q.start(resp[:16], resp[16:]); err != nil {
 		return nil, errors.Join(err, p.dev.Dev.DestroyQP(q.h), q.free())
 	}
@@ -80,19 +90,28 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 // completions must not overrun it by posting until the queue is full.
 func (q *QP) start(rq, sq []byte) (err error) {
 	c := &q.cap
-	q.rq = recvQueue{limit: c.RecvWR, sge: c.RecvSGE}
-	if q.rq.ring, err = q.dev.mapRing(rq, recvWQESize+c.RecvSGE*sgeSize, c.RecvWR); err != nil {
-		return err
+	if q.srq == nil {
+		q.rq = recvQueue{limit: c.RecvWR, sge: c.RecvSGE}
+		if q.rq.ring, err = q.dev.mapRing(rq, recvWQESize+c.RecvSGE*sgeSize, c.RecvWR); err != nil {
+			return err
+		}
 	}
-	q.sq = sendQueue{limit: c.SendWR, sge: c.SendSGE, inline: c.Inline}
+	q.sq.limit, q.sq.sge, q.sq.inline = c.SendWR, c.SendSGE, c.Inline
 	if q.sq.ring, err = q.dev.mapRing(sq, sendWQESize+max(c.SendSGE*sgeSize, c.Inline), c.SendWR); err != nil {
 		return err
 	}
-	q.rq.restart()
-	q.sq.restart()
+	q.restart()
 	q.db, err = q.dev.Dev.NewDoorbell(q.h)
 	q.bell = q.db
 	return err
+}
+
+// restart empties the queues.
+func (q *QP) restart() {
+	q.sq.restart()
+	if q.srq == nil {
+		q.rq.restart()
+	}
 }
 
 // PostSend implements driver.QP. If the doorbell fails, the queue pair goes to
@@ -116,6 +135,7 @@ func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
 func (q *QP) notRung(n int, err error) (int, error) {
 	if q.flush() != nil {
 		q.sq.retract(n)
+		q.freeWindows()
 		return 0, err
 	}
 	q.state.Store(uint32(driver.StateErr))
@@ -125,6 +145,9 @@ func (q *QP) notRung(n int, err error) (int, error) {
 // PostRecv implements driver.QP. It makes no system call unless the queue pair
 // is in ERR.
 func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
+	if q.srq != nil {
+		return 0, errHasSRQ
+	}
 	if driver.QPState(q.state.Load()) < driver.StateInit {
 		return 0, driver.ErrBadState
 	}
@@ -167,9 +190,17 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	if err := q.checkAttr(a, mask); err != nil {
 		return err
 	}
+	if q.ud != nil {
+		if err := q.prepare(a, mask); err != nil {
+			return err
+		}
+	}
 	before := q.state.Load()
 	if err := q.dev.Dev.ModifyQP(q.h, a, mask); err != nil {
-		return explainModify(err, a, mask)
+		if mask&driver.QPAV != 0 {
+			err = q.dev.explainAV(err, &a.AH)
+		}
+		return err
 	}
 	if mask&driver.QPStateMask == 0 {
 		return nil
@@ -177,8 +208,8 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	switch a.State {
 	case driver.StateReset:
 		q.state.Store(uint32(driver.StateReset))
-		q.sq.restart()
-		q.rq.restart()
+		q.freeWindows()
+		q.restart()
 	case driver.StateErr:
 		q.state.Store(uint32(driver.StateErr))
 	default:
@@ -217,14 +248,15 @@ func (q *QP) checkAttr(a *driver.QPAttr, mask driver.QPMask) error {
 		{driver.QPMinRNRTimer, limit{"the RNR timer code", int(a.MinRNRTimer), 31}},
 		{driver.QPMaxQPRdAtomic, limit{"the number of reads and atomics to start", int(a.MaxRdAtomic), q.dev.attr.MaxQPInitRdAtom}},
 		{driver.QPMaxDestRdAtomic, limit{"the number of reads and atomics to take", int(a.MaxDestRdAtomic), q.dev.attr.MaxQPRdAtomic}},
-		{driver.QPAV, limit{"the flow label", int(a.AH.FlowLabel), 1<<20 - 1}},
 	} {
 		if mask&f.bit != 0 && f.asked > f.max {
 			return overLimit(syscall.EINVAL, f.limit)
 		}
 	}
-	if mask&driver.QPAV != 0 && !a.AH.IsGlobal {
-		return errNotGlobal
+	if mask&driver.QPAV != 0 {
+		if err := q.dev.checkAV(&a.AH); err != nil {
+			return err
+		}
 	}
 	if mask&driver.QPPathMTU != 0 {
 		return q.checkMTU(a, mask)
@@ -249,22 +281,6 @@ func (q *QP) checkMTU(a *driver.QPAttr, mask driver.QPMask) error {
 		return hint(errPathMTU, "the path MTU is %v, port %d has %v, which follows the MTU of its net device: use the smaller of both ends", a.PathMTU, port, p.ActiveMTU)
 	}
 	return nil
-}
-
-// explainModify adds to errnos that people run into what they mean here.
-func explainModify(err error, a *driver.QPAttr, mask driver.QPMask) error {
-	if mask&driver.QPAV == 0 {
-		return err
-	}
-	switch err {
-	case syscall.ETIMEDOUT:
-		return hint(err, "no answer to address resolution (ARP, neighbour discovery) of %v from GID index %d: the host is down, not on this link, or routed through another device", a.AH.DGID.Addr(), a.AH.SGIDIndex)
-	case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
-		return hint(err, "no route to %v from GID index %d", a.AH.DGID.Addr(), a.AH.SGIDIndex)
-	case syscall.ENODATA:
-		return hint(err, "GID index %d is empty", a.AH.SGIDIndex)
-	}
-	return err
 }
 
 // Query implements driver.QP. If the kernel has moved the queue pair to ERR, what
@@ -292,6 +308,8 @@ func (q *QP) Purge() {
 
 // Close implements driver.QP.
 func (q *QP) Close() error {
+	q.freeWindows()
+	detached := q.detachAll()
 	err := q.dev.Dev.DestroyQP(q.h)
 	if !destroyed(err) {
 		return err
@@ -299,7 +317,7 @@ func (q *QP) Close() error {
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.num)
 	q.dev.mu.Unlock()
-	return errors.Join(err, q.free())
+	return errors.Join(detached, err, q.free())
 }
 
 // free gives back what belongs to the process.

@@ -114,8 +114,9 @@ func TestBadSends(t *testing.T) {
 		{"message size beyond 32 bits", driver.SendWR{Op: driver.OpSend, SGL: sgl(4, 1<<30+1)}, driver.ErrTooLong},
 		{"message size whose sum wraps to 0", driver.SendWR{Op: driver.OpSend, SGL: sgl(2, 1<<31)}, driver.ErrTooLong},
 		{"opcode", driver.SendWR{Op: 200}, driver.ErrBadOpcode},
-		{"invalidate", driver.SendWR{Op: driver.OpSendWithInv}, driver.ErrBadOpcode},
-		{"bind", driver.SendWR{Op: driver.OpBindMW}, driver.ErrBadOpcode},
+		{"bind of nothing", driver.SendWR{Op: driver.OpBindMW}, errNoBind},
+		{"bind with data", driver.SendWR{Op: driver.OpBindMW, SGL: sgl(1, 1)}, errNoData},
+		{"invalidation with data", driver.SendWR{Op: driver.OpLocalInv, Inline: []byte{1}}, errNoData},
 		{"both kinds of data", driver.SendWR{Op: driver.OpSend, SGL: sgl(1, 1), Inline: []byte{1}}, errInlineAndSGL},
 		{"inline read", driver.SendWR{Op: driver.OpRead, Inline: []byte{1}}, errInlineOp},
 		{"inline atomic", driver.SendWR{Op: driver.OpFetchAdd, Inline: make([]byte, 8)}, errInlineOp},
@@ -179,8 +180,8 @@ func TestRecvElements(t *testing.T) {
 }
 
 func TestCompletions(t *testing.T) {
-	full := uapi.WC{WRID: 1 << 63, VendorErr: 2, ByteLen: 3, Ex: [4]byte{0xde, 0xad, 0xbe, 0xef}, QPNum: 4, SrcQP: 5, PKeyIndex: 6, SLID: 7, SL: 8, DLIDPathBits: 9}
-	plain := driver.WC{ID: 1 << 63, VendorErr: 2, ByteLen: 3, QPN: 4, SrcQP: 5, PKeyIndex: 6, SLID: 7, SL: 8, PathBits: 9}
+	full := uapi.WC{WRID: 1 << 63, VendorErr: 2, ByteLen: 3, Ex: [4]byte{0xde, 0xad, 0xbe, 0xef}, QPNum: 4, PKeyIndex: 6, SLID: 7, SL: 8, DLIDPathBits: 9}
+	plain := driver.WC{ID: 1 << 63, VendorErr: 2, ByteLen: 3, QPN: 4, PKeyIndex: 6, SLID: 7, SL: 8, PathBits: 9}
 	tests := []struct {
 		name        string
 		op, st, set uint32

@@ -5,9 +5,10 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/internal/mmio"
 )
 
-// recvQueue is the receive queue of a QP.
+// recvQueue is the receive queue of a QP, or an SRQ.
 type recvQueue struct {
 	ring
 	prod  uint32 // the next element to write; published after each list
@@ -46,6 +47,12 @@ func (q *recvQueue) reclaim() bool {
 func (q *recvQueue) restart() {
 	q.prod = q.consumed()
 	q.publish()
+	q.reclaim()
+}
+
+// resume takes over a ring in which the kernel has put what another held.
+func (q *recvQueue) resume() {
+	q.prod = mmio.LoadAcquire32(&q.head.ProducerIndex) & q.mask
 	q.reclaim()
 }
 

@@ -74,12 +74,17 @@ func inlineData(w *uapi.RxeSendWQE, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(w), sendWQESize)), n)
 }
 
-// rdma and atomic are the two members of the union in a send request.
+// rdma, atomicOp, datagram and bind are the members of the union in a send
+// request.
 func rdma(w *uapi.RxeSendWQE) *uapi.RxeWRRDMA { return (*uapi.RxeWRRDMA)(unsafe.Pointer(&w.WR.WR)) }
 
 func atomicOp(w *uapi.RxeSendWQE) *uapi.RxeWRAtomic {
 	return (*uapi.RxeWRAtomic)(unsafe.Pointer(&w.WR.WR))
 }
+
+func datagram(w *uapi.RxeSendWQE) *uapi.RxeWRUD { return (*uapi.RxeWRUD)(unsafe.Pointer(&w.WR.WR)) }
+
+func bind(w *uapi.RxeSendWQE) *uapi.RxeWRMW { return (*uapi.RxeWRMW)(unsafe.Pointer(&w.WR.WR)) }
 
 // following is the element after wc in its array; the caller has seen that there
 // is one. It is an index that the compiler keeps in one register.

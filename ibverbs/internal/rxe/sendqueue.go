@@ -15,21 +15,32 @@ const maxMessage = 1 << 31
 // flagInline is IB_SEND_INLINE, which SendWR.Inline stands for.
 const flagInline = 1 << 3
 
+// Operations that the device has for a type of QP (rxe_opcode.c). UC can bind a
+// memory window, but not take it back.
+const (
+	opsUD = 1<<driver.OpSend | 1<<driver.OpSendWithImm
+	opsUC = opsUD | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm | 1<<driver.OpBindMW
+	opsRC = opsUC | 1<<driver.OpRead | 1<<driver.OpCmpSwap | 1<<driver.OpFetchAdd | 1<<driver.OpLocalInv | 1<<driver.OpSendWithInv
+)
+
 const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
 
 var (
 	errFlags        = fmt.Errorf("unknown send flag: %w", syscall.EINVAL)
 	errInlineAndSGL = fmt.Errorf("request with both inline data and gather entries: %w", syscall.EINVAL)
 	errInlineOp     = fmt.Errorf("inline data in a request that sends none: %w", syscall.EINVAL)
+	errNoData       = fmt.Errorf("data in a request that has none: %w", syscall.EINVAL)
 	errAtomicLength = fmt.Errorf("an atomic needs 8 bytes of memory for its result: %w", syscall.EINVAL)
 )
 
 // sendQueue is the send queue of a QP.
 type sendQueue struct {
 	ring
+	qp     *QP
 	prod   uint32 // the next element to write; published after each list
 	free   int    // elements known to be free
 	ssn    uint32 // the next request's number in the stream, from 0 after RESET
+	ops    uint16 // a bit for each operation that there is
 	limit  int    // requests that may be in the queue at once
 	sge    int    // gather entries of a request
 	inline int    // bytes
@@ -89,6 +100,9 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	if wr.Flags&^knownFlags != 0 {
 		return errFlags
 	}
+	if q.ops>>wr.Op&1 == 0 {
+		return driver.ErrBadOpcode
+	}
 	switch wr.Op {
 	case driver.OpWriteWithImm:
 		binary.BigEndian.PutUint32(w.WR.Ex[:], wr.Imm)
@@ -108,8 +122,15 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 		a.Swap = wr.Swap
 		a.RKey = wr.Remote.RKey
 		w.IOVA = wr.Remote.Addr
-	default:
-		return driver.ErrBadOpcode
+	case driver.OpSendWithInv:
+		invalidate(w, wr.Imm)
+	case driver.OpBindMW, driver.OpLocalInv:
+		return q.local(w, wr)
+	}
+	if q.qp != nil && q.qp.ud != nil {
+		if err := q.qp.address(w, &wr.UD); err != nil {
+			return err
+		}
 	}
 	var length uint64
 	if n := len(wr.SGL); n > 0 {
@@ -143,7 +164,25 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	if length != 8 && (wr.Op == driver.OpCmpSwap || wr.Op == driver.OpFetchAdd) {
 		return errAtomicLength
 	}
+	if q.qp != nil && q.qp.ud != nil && length > uint64(q.qp.ud.mtu.Load()) {
+		return errDatagram
+	}
 	w.DMA.Length = uint32(length)
 	w.DMA.Resid = uint32(length)
 	return nil
 }
+
+// local is put for what the device does by itself.
+func (q *sendQueue) local(w *uapi.RxeSendWQE, wr *driver.SendWR) error {
+	if len(wr.SGL) > 0 || len(wr.Inline) > 0 {
+		return errNoData
+	}
+	if wr.Op == driver.OpBindMW {
+		return q.qp.bindMW(w, wr.Bind)
+	}
+	q.qp.localInv(w, wr.Imm)
+	return nil
+}
+
+// invalidate names a key to invalidate.
+func invalidate(w *uapi.RxeSendWQE, key uint32) { binary.NativeEndian.PutUint32(w.WR.Ex[:], key) }
