@@ -2,7 +2,8 @@ package ibverbs
 
 import "github.com/purerdma/purerdma/ibverbs/driver"
 
-// AH is an address handle (struct ibv_ah): the way to a peer, for datagrams.
+// AH is an address handle (struct ibv_ah): the way to a peer, for datagrams of all
+// UD QPs of its PD.
 type AH struct {
 	dev *device
 	d   driver.AH

@@ -11,8 +11,12 @@
 //
 // A Context makes protection domains (PD), completion queues (CQ) and
 // completion channels (CompChannel); a PD makes memory registrations (MR) and
-// queue pairs (QP). Memory comes from package mr; package qp brings a QP to the
-// state in which it sends.
+// queue pairs (QP), and address handles (AH) for datagrams. Memory comes from
+// package mr; package qp brings an RC QP to the state in which it sends.
+//
+// A QP of type UD sends one packet, up to the port's MTU, to whom SendWR.UD says,
+// which AH.To makes. Its receives begin with GRHSize bytes of header;
+// PD.CreateAHFromWC makes the way back of them.
 //
 // # Concurrency
 //

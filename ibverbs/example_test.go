@@ -3,9 +3,11 @@ package ibverbs_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
+	"github.com/purerdma/purerdma/ibverbs/softroce"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/qp"
 )
@@ -72,6 +74,52 @@ func ExampleCQ_Err() {
 	must2(cq.Wait(context.Background(), wcs[:]))
 	fmt.Println(cq.Err(&wcs[0]))
 	// Output: complete request on mem0, QP 0x11, peer QP 0x12 at 10.77.0.1: IBV_WC_REM_ACCESS_ERR, request 0x9, vendor syndrome 0x0: the remote key does not allow this access to this range
+}
+
+// Answers a datagram: its completion and the header in front of it tell the way back.
+func ExamplePD_CreateAHFromWC() {
+	// A network in memory; without Network the devices are on UDP.
+	drv := softroce.New(softroce.Config{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Network: softroce.OnSim(softroce.NewSim(softroce.SimConfig{}))})
+	dev := must2(ibverbs.Open("soft0", ibverbs.WithDrivers(drv)))
+	defer dev.Close()
+	pd, cq, buf := must2(dev.AllocPD()), must2(dev.CreateCQ(16, ibverbs.WithEvents())), must2(mr.Alloc(4096))
+	defer buf.Close()
+	mem := must2(pd.RegMR(buf, ibverbs.LocalWrite))
+
+	// Two datagram QPs in RTS that share a Q_Key, each with one receive.
+	const qkey = 0x11111111
+	var qps [2]*ibverbs.QP
+	for i := range qps {
+		q := must2(pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.UD, SendCQ: cq, RecvCQ: cq,
+			Cap: ibverbs.QPCap{SendWR: 4, RecvWR: 4, SendSGE: 1, RecvSGE: 1, Inline: 64}}))
+		try2(q.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1, QKey: qkey},
+			ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPQKey))
+		try2(q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTR}, ibverbs.QPStateMask))
+		try2(q.Modify(&ibverbs.QPAttr{State: ibverbs.StateRTS}, ibverbs.QPStateMask|ibverbs.QPSQPSN))
+		must2(q.PostRecv(ibverbs.RecvWR{ID: uint64(i), SGL: []ibverbs.SGE{mem.SGE(2048*i, 2048)}}))
+		qps[i] = q
+	}
+
+	gid := must2(dev.GIDs(1))[0].GID
+	to := must2(pd.CreateAH(ibverbs.AHAttr{DGID: gid, Port: 1, IsGlobal: true, HopLimit: 64}))
+	must2(qps[0].PostSend(ibverbs.SendWR{Op: ibverbs.OpSend, Inline: []byte("ping"), UD: to.To(qps[1].Num(), qkey)}))
+
+	for range qps { // the datagram, then the answer to it
+		var wcs [1]ibverbs.WC
+		must2(cq.Wait(context.Background(), wcs[:]))
+		wc := &wcs[0]
+		try2(cq.Err(wc))
+		got := buf.Bytes()[2048*wc.ID:][:wc.ByteLen]
+		fmt.Printf("%s\n", got[ibverbs.GRHSize:])
+		if wc.QPN == qps[1].Num() {
+			back := must2(pd.CreateAHFromWC(1, wc, got[:ibverbs.GRHSize]))
+			must2(qps[1].PostSend(ibverbs.SendWR{Op: ibverbs.OpSend, Inline: []byte("pong"), UD: back.To(wc.SrcQP, qkey)}))
+		}
+	}
+	// Output:
+	// ping
+	// pong
 }
 
 func must2[T any](v T, err error) T {
