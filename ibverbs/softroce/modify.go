@@ -18,6 +18,9 @@ func (q *qp) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		return nil
 	}
 	from := q.attr.State
+	if a.State == driver.StateReset || a.State == driver.StateErr {
+		q.leave()
+	}
 	q.setState(a.State)
 	switch a.State {
 	case driver.StateReset:

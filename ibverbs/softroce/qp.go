@@ -119,6 +119,7 @@ func (q *qp) PostRecv(wrs []driver.RecvWR) (n int, err error) {
 
 func (q *qp) Close() error {
 	q.mu.Lock()
+	q.leave()
 	q.closed = true
 	q.clear()
 	q.mu.Unlock()

@@ -157,15 +157,14 @@ func (q *qp) duplicate(p *packet) {
 		return
 	}
 	r := s.find(p.psn)
-	if r == nil || s.busy() {
+	if r == nil {
 		return
 	}
 	again := *r
 	if r.atomic {
-		if p.op.Operation() == wire.ReadRequest {
-			return
+		if p.op.Operation() != wire.ReadRequest && s.goBack(p.psn) {
+			q.owe(again)
 		}
-		q.owe(again)
 		return
 	}
 	if p.op.Operation() != wire.ReadRequest {
@@ -178,7 +177,29 @@ func (q *qp) duplicate(p *packet) {
 		return
 	}
 	again.psn, again.va, again.length, again.packets = p.psn, h.VA(), h.Length(), packetsOf(h.Length(), q.mtu)
-	q.owe(again)
+	if s.goBack(p.psn) {
+		q.owe(again)
+	}
+}
+
+// goBack makes room for an answer that is asked for again, from packet psn on. A
+// requester that does so has lost that packet and takes nothing behind it, so what
+// is owed from there on is not sent: it asks for it again. It reports false if the
+// packet is still to be sent, or if there is no room.
+func (s *replies) goBack(psn wire.PSN) bool {
+	for i := s.head; i < len(s.jobs); i++ {
+		r := &s.jobs[i]
+		d := psn.Sub(r.psn)
+		if d >= 0 && uint32(d) >= r.packets {
+			continue
+		}
+		if d >= 0 && r.at <= uint32(d) {
+			return false
+		}
+		s.jobs = s.jobs[:i]
+		break
+	}
+	return len(s.jobs)-s.head < len(s.saved)
 }
 
 // serve sends up to budget packets of what is owed; the pump does the rest.
@@ -271,6 +292,19 @@ func (q *qp) settle() {
 		}
 	}
 	q.transmit()
+}
+
+// leave sends the ACK of what was received, before the queue pair is closed or
+// stopped. A program that has seen the last message may do so at once, and the peer
+// would send that message until its retries are used up.
+func (q *qp) leave() {
+	if !q.resp.replies.ack {
+		return
+	}
+	q.finishJobs()
+	if q.resp.replies.ack {
+		q.sendAck(wire.SynAck, q.resp.psn.Add(wire.PSNMask))
+	}
 }
 
 // sendAck sends an ACK or NAK for packet psn.

@@ -136,6 +136,42 @@ func TestR05DuplicateReadIsAnsweredAgain(t *testing.T) {
 	})
 }
 
+// A requester that lost an answer throws away what comes behind it. It is served
+// from there on at once, and not when the answer is through that it had asked for
+// first: that may take longer than its time-out.
+func TestR05ReadIsAskedForAgainWhileItIsAnswered(t *testing.T) {
+	inBubble(t, rigConfig{}, func(r *rig) {
+		const packets, other, lost = 2 * replyBurst, 3, 10
+		r.b.q.mu.Lock()
+		ask := func(psn wire.PSN, n uint32) {
+			p := wire.Make(make([]byte, 64), wire.RCReadRequest, 0)
+			p.BTH().Put(wire.RCReadRequest, wire.AckReq, defaultPKey, r.b.q.num, psn)
+			p.RETH().Put(r.b.mem.Addr()+256*uint64(psn), r.b.key(), n)
+			r.b.q.request(&packet{Packet: p, op: wire.RCReadRequest, psn: psn})
+		}
+		ask(0, packets*256)
+		ask(packets, other*256)
+		ask(lost, (packets-lost)*256)
+		ask(packets, other*256)
+		ask(packets, other*256) // it is still to be sent
+		r.b.q.mu.Unlock()
+		r.settle()
+		sent := r.packets(func(p seenPacket) bool { return p.from == 'b' })
+		for i, p := range sent {
+			want := wire.PSN(i)
+			if i >= replyBurst {
+				want = wire.PSN(lost + i - replyBurst)
+			}
+			if p.psn != want {
+				t.Fatalf("packet %d of the answers is %d, want %d", i, p.psn, want)
+			}
+		}
+		if want := packets + other + replyBurst - lost; len(sent) != want {
+			t.Errorf("%d packets were sent, want %d", len(sent), want)
+		}
+	})
+}
+
 func TestR06DuplicateAtomicIsReplayed(t *testing.T) {
 	inBubble(t, rigConfig{}, func(r *rig) {
 		binary.NativeEndian.PutUint64(r.b.bytes(0, 8), 40)
@@ -196,6 +232,41 @@ func TestR09LostAckEndsInOneCompletion(t *testing.T) {
 		}
 		r.a.none(time.Second)
 	})
+}
+
+// Whoever has seen the last message may close: the peer learns that it came.
+func TestR09AckGoesOutBeforeTheQueuePairDoes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		leave func(q driver.QP) error
+	}{
+		{"close", func(q driver.QP) error { return q.Close() }},
+		{"reset", func(q driver.QP) error { return q.Modify(&driver.QPAttr{State: driver.StateReset}, driver.QPStateMask) }},
+		{"error", func(q driver.QP) error { return q.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, rigConfig{psn: 9}, func(r *rig) {
+				r.b.recv(driver.RecvWR{ID: 5})
+				q := r.b.q
+				p := wire.Make(make([]byte, 64), wire.RCSendOnly, 0)
+				p.BTH().Put(wire.RCSendOnly, wire.AckReq, defaultPKey, q.num, 9)
+				q.mu.Lock()
+				q.request(&packet{Packet: p, op: wire.RCSendOnly, psn: 9}) // and nothing is sent until the batch is through
+				q.mu.Unlock()
+				r.b.one(5, driver.Success)
+				r.must(c.leave(q))
+				r.settle()
+				acks := r.packets(func(p seenPacket) bool { return p.op == wire.RCAck })
+				if len(acks) != 1 || acks[0].psn != 9 || !acks[0].syndrome.IsAck() {
+					t.Errorf("%+v were sent, want an ACK of packet 9", acks)
+				}
+				r.b.q = r.b.newQP(r.b.cq)
+				if c.name != "close" {
+					r.must(q.Close())
+				}
+			})
+		})
+	}
 }
 
 func TestR10CoalescedAcks(t *testing.T) {
