@@ -70,7 +70,9 @@ func (q *qp) ackedUpTo(end wire.PSN) bool {
 // through. It reports false if that put the queue pair into the error state.
 func (q *qp) advance(w *request, to uint32) bool {
 	r := &q.req
-	q.unfly(q.cost(w, r.unaPacket, to))
+	bytes := q.cost(w, r.unaPacket, to)
+	q.unfly(bytes)
+	q.widen(bytes)
 	r.una = r.una.Add(to - r.unaPacket)
 	r.unaPacket = to
 	if to == w.packets {

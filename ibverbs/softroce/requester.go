@@ -18,6 +18,8 @@ type requester struct {
 	nextPacket uint32
 
 	inFlight    int // bytes charged for what is in flight
+	limit       int // of it since a loss, 0 for none
+	sinceLoss   int // bytes acknowledged
 	reads       int // wire requests of reads and atomics in flight
 	sinceAckReq int // packets since one asked for an ACK
 
@@ -209,7 +211,7 @@ func (q *qp) chunkEnd(w *request, from uint32) uint32 {
 // mayFly takes cost from the window.
 func (q *qp) mayFly(cost int) bool {
 	r := &q.req
-	if r.probing && r.inFlight > 0 {
+	if r.inFlight > 0 && (r.probing || r.limit > 0 && r.inFlight+cost > r.limit) {
 		return false
 	}
 	return q.flow.take(q, cost)
@@ -232,6 +234,7 @@ func (q *qp) retry() {
 	r.retries--
 	r.resending, r.round = true, r.una
 	q.e.counters.retries.Add(1)
+	q.narrow()
 	q.goBack()
 	q.req.clock.restart(q)
 	q.transmit()

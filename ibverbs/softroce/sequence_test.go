@@ -435,6 +435,39 @@ func TestR15NAKsDuringARound(t *testing.T) {
 	})
 }
 
+// Losses cost some packets each, and not the whole window, which comes back when
+// they end. All of the message is in flight when the first is noticed.
+func TestR16WindowNarrowsAfterLoss(t *testing.T) {
+	inBubble(t, rigConfig{memory: 1 << 20, sim: SimConfig{Split: true, RecvBuffer: 8 << 20, Faults: Faults{Delay: 500 * time.Microsecond}}}, func(r *rig) {
+		r.a.fill(7)
+		n := 0
+		mend := r.sim.Hook(func(p *link.SimPacket) link.Fate {
+			if r.on('a', wire.Write)(p) {
+				if n++; n%100 == 0 {
+					return link.Drop
+				}
+			}
+			return link.Pass
+		})
+		r.a.post(r.a.write(1, 0, 1<<20))
+		r.a.one(1, driver.Success)
+		r.same(0, 1<<20)
+		const packets = 4096
+		if got := len(r.sent(wire.Write)); got > packets+packets*3/2 {
+			t.Errorf("%d packets were sent for a message of %d", got, packets)
+		}
+		mend()
+		limit := r.a.q.req.limit
+		for i := uint64(2); r.a.q.req.limit != 0; i++ {
+			if i == 100 {
+				t.Fatalf("the limit was %d bytes and is %d after %d MiB without a loss", limit, r.a.q.req.limit, i-2)
+			}
+			r.a.post(r.a.write(i, 0, 1<<20))
+			r.a.one(i, driver.Success)
+		}
+	})
+}
+
 func TestR16WindowStallsAndResumes(t *testing.T) {
 	const n = 1 << 20
 	inBubble(t, rigConfig{memory: n, timeout: 255, sim: SimConfig{RecvBuffer: 128 << 10}}, func(r *rig) {
