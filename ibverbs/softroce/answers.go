@@ -74,6 +74,7 @@ func (q *qp) advance(w *request, to uint32) bool {
 	q.unfly(bytes)
 	q.widen(bytes)
 	r.una = r.una.Add(to - r.unaPacket)
+	q.delivered(bytes)
 	r.unaPacket = to
 	if to == w.packets {
 		var n uint32

@@ -42,15 +42,15 @@ func (b *burst) addTo(q *qp, way *route, qpn uint32, op wire.Opcode, f wire.Flag
 	}
 	p := wire.Make(b.buf[b.n:], op, payload)
 	p.BTH().Put(op, f, defaultPKey, qpn, psn)
-	b.extend(way, size)
+	b.extend(way, q.classOf(way, op), size)
 	b.n += size
 	b.last = p
 	return p
 }
 
 // extend puts size bytes at the end into the last run, or begins one.
-func (b *burst) extend(way *route, size int) {
-	if k := len(b.runs); k > 0 && b.ways[k-1] == way {
+func (b *burst) extend(way *route, tos uint8, size int) {
+	if k := len(b.runs); k > 0 && b.ways[k-1] == way && b.runs[k-1].TOS == tos {
 		r := &b.runs[k-1]
 		whole := len(r.Data)%r.Seg == 0 // none shorter yet
 		if whole && size <= r.Seg && r.Len() < link.Segments(r.Seg) {
@@ -59,7 +59,7 @@ func (b *burst) extend(way *route, size int) {
 		}
 	}
 	b.ways[len(b.runs)] = way
-	b.runs = append(b.runs, link.Datagrams{Addr: way.to, SrcPort: way.from, TOS: way.tos, Seg: size, Data: b.buf[b.n : b.n+size]})
+	b.runs = append(b.runs, link.Datagrams{Addr: way.to, SrcPort: way.from, TOS: tos, Seg: size, Data: b.buf[b.n : b.n+size]})
 }
 
 // drop takes the last packet out again.

@@ -35,6 +35,11 @@ type counters struct {
 	rnrExhausted atomic.Uint64
 	badResponses atomic.Uint64
 	sendErrors   atomic.Uint64 // of the link
+
+	marked      atomic.Uint64 // with congestion experienced
+	cnpsSent    atomic.Uint64
+	cnpsHandled atomic.Uint64
+	cnpsIgnored atomic.Uint64
 }
 
 // list is all counters under the names that users see. What rxe counts has its
@@ -69,6 +74,10 @@ func (c *counters) list(l link.Stats) []driver.Counter {
 		{Name: "retry_exceeded_err", Value: c.exhausted.Load()},
 		{Name: "retry_rnr_exceeded_err", Value: c.rnrExhausted.Load()},
 		{Name: "bad_response_err", Value: c.badResponses.Load()},
+		{Name: "np_ecn_marked_roce_packets", Value: c.marked.Load()},
+		{Name: "np_cnp_sent", Value: c.cnpsSent.Load()},
+		{Name: "rp_cnp_handled", Value: c.cnpsHandled.Load()},
+		{Name: "rp_cnp_ignored", Value: c.cnpsIgnored.Load()},
 	}
 }
 

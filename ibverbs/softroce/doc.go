@@ -47,6 +47,9 @@
 // which the ICRC tells. Flags DF, time to live or hop limit 64 and flow label 0 are
 // what senders mostly put there; the IPv4 checksum is right for all that.
 //
+// With Config.ECN connections slow down where the network marks their packets,
+// before it loses them.
+//
 // # Counters
 //
 // ibverbs.Context.Counters tells what became of packets, under the names of the
@@ -72,6 +75,10 @@
 // rcvd_rnr_err and rcvd_seq_err. Rounds of retransmission are completer_retry_err,
 // of which local_ack_timeout_err began by the timer; connections that ended,
 // retry_exceeded_err, retry_rnr_exceeded_err and bad_response_err.
+//
+// With Config.ECN, np_ecn_marked_roce_packets came with congestion experienced and
+// np_cnp_sent notifications answered them; rp_cnp_handled came from peers.
+// rp_cnp_ignored came without it.
 //
 // # What it protects
 //

@@ -38,6 +38,9 @@ type engine struct {
 	// that loses much.
 	retryLimit uint8
 
+	// ecn marks data as capable of congestion notification, and obeys it.
+	ecn bool
+
 	stop chan struct{}
 	done sync.WaitGroup
 }
@@ -45,7 +48,7 @@ type engine struct {
 func startEngine(dev *device, l link.Link, netdev link.Netdev) *engine {
 	e := &engine{
 		dev: dev, link: l, netdev: netdev, addr: l.LocalAddr().Addr(), random: dev.drv.random, pump: newPump(), flows: map[netip.Addr]*flow{},
-		retryLimit: dev.drv.retryLimit, stop: make(chan struct{}),
+		retryLimit: dev.drv.retryLimit, ecn: dev.drv.ecn, stop: make(chan struct{}),
 	}
 	e.done.Go(func() { e.receive() })
 	e.done.Go(func() { e.pump.run(e.stop) })
@@ -100,11 +103,15 @@ func (e *engine) flowTo(peer netip.Addr) *flow {
 	f := e.flows[peer]
 	if f == nil {
 		f = &flow{e: e}
-		f.left.Store(int64(e.link.RecvBuffer()) * 3 / 4) // a quarter may stay charged for what was read
+		f.left.Store(int64(e.window()))
 		e.flows[peer] = f
 	}
 	return f
 }
+
+// window is the bytes that may be in flight to a peer: a quarter of the buffer may
+// stay charged for what was read.
+func (e *engine) window() int { return e.link.RecvBuffer() / 4 * 3 }
 
 // charge is what the peer's kernel charges for a packet with so many bytes of
 // payload: the packets of a long message come merged, others each on its own, in

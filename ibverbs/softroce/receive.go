@@ -122,14 +122,19 @@ func (r *receiver) dispatch(p *packet) {
 	case q.closed:
 		c.unknownQP.Add(1)
 		return
-	case p.op.Transport() != q.transport:
+	case p.op.Transport() != q.transport && !(p.op == wire.CNP && q.typ == driver.RC):
 		c.malformed.Add(1)
 		return
 	case q.typ != driver.UD && q.to.Addr() != p.from:
 		c.wrongAddress.Add(1)
 		return
 	}
+	if q.e.ecn && q.typ == driver.RC && p.tos&ecnMask == ecnMarked {
+		q.marked(p)
+	}
 	switch {
+	case p.op == wire.CNP:
+		q.notified()
 	case q.typ == driver.UD:
 		q.datagram(p)
 	case q.typ == driver.UC:
@@ -154,6 +159,7 @@ func (r *receiver) settle() {
 		q.mu.Lock()
 		q.dirty = false
 		if !q.closed {
+			q.notify()
 			q.settle()
 		}
 		q.mu.Unlock()

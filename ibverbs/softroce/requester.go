@@ -33,7 +33,8 @@ type requester struct {
 	rnrRetries uint8
 	starved    bool // waits for the flow to the peer
 
-	clock retryClock
+	clock      retryClock
+	congestion congestion
 }
 
 const (
@@ -211,7 +212,8 @@ func (q *qp) chunkEnd(w *request, from uint32) uint32 {
 // mayFly takes cost from the window.
 func (q *qp) mayFly(cost int) bool {
 	r := &q.req
-	if r.inFlight > 0 && (r.probing || r.limit > 0 && r.inFlight+cost > r.limit) {
+	if r.inFlight > 0 && (r.probing || r.limit > 0 && r.inFlight+cost > r.limit) ||
+		!r.congestion.allows(r.inFlight, cost) {
 		return false
 	}
 	return q.flow.take(q, cost)

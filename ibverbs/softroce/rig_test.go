@@ -32,6 +32,7 @@ type rigConfig struct {
 	depth      int
 	cqDepth    int
 	retryLimit uint8
+	ecn        bool
 	v6         bool
 	tos        uint8 // of address handles
 	unseen     bool  // packets are not recorded
@@ -122,7 +123,7 @@ func newRig(t testing.TB, c rigConfig) *rig {
 			return link.Pass
 		})
 	}
-	drv := New(Config{Addrs: addrs, Network: OnSim(r.sim), retryLimit: c.retryLimit})
+	drv := New(Config{Addrs: addrs, Network: OnSim(r.sim), retryLimit: c.retryLimit, ECN: c.ecn})
 	devices, _ := drv.Devices()
 	r.a, r.b = &end{r: r, name: 'a', addr: addrs[0]}, &end{r: r, name: 'b', addr: addrs[1]}
 	for i, e := range []*end{r.a, r.b} {

@@ -29,6 +29,15 @@ type Config struct {
 	// driver follows PURERDMA_SOFTROCE_CAPTURE, the start of the names of its files.
 	Capture func(device string) (io.WriteCloser, error)
 
+	// ECN has reliable connections take part in explicit congestion notification:
+	// their data may be marked instead of dropped by switches, marks that come are
+	// answered with notification packets (CNP, one in 50 µs at most for each queue
+	// pair), and senders obey those: they halve what they have in flight and then
+	// add a packet for each round trip. It wants switches that mark (RED/ECN), and
+	// peers that answer; adapters of RoCE do. False sends data that cannot be marked
+	// and ignores notifications.
+	ECN bool
+
 	retryLimit uint8
 }
 
@@ -38,12 +47,13 @@ type softDriver struct {
 	random     io.Reader
 	captureTo  func(device string) (io.WriteCloser, error)
 	retryLimit uint8
+	ecn        bool
 }
 
 // New makes a driver for ibverbs.WithDrivers. Its devices bind their addresses when
 // they are opened first, and free them when their last context is closed.
 func New(c Config) driver.Driver {
-	d := &softDriver{network: c.Network, random: c.Rand, captureTo: c.Capture, retryLimit: c.retryLimit}
+	d := &softDriver{network: c.Network, random: c.Rand, captureTo: c.Capture, retryLimit: c.retryLimit, ecn: c.ECN}
 	if d.network == nil {
 		d.network = OnUDP()
 	}
