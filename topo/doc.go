@@ -4,6 +4,6 @@
 //
 // Read looks at sysfs once. It needs no rights, opens no device and loads no
 // library; what it cannot read of one device it says in the error and goes on. GPUs
-// are known with their names and NVLinks once a driver of package gpu has told them
-// (AddGPUs).
+// are found there too; which of them this process may use, and their NVLinks, a
+// driver of package gpu tells (AddGPUs).
 package topo

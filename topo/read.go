@@ -12,13 +12,14 @@ import (
 	"github.com/purerdma/purerdma/gpu"
 )
 
-// Read finds the RDMA devices in sys, the tree of sysfs (os.DirFS("/sys")). What is
-// wrong with one of them is joined into the error beside the others.
+// Read finds the RDMA devices and the GPUs in sys, the tree of sysfs
+// (os.DirFS("/sys")). What is wrong with one of them is joined into the error
+// beside the others.
 func Read(sys fs.FS) (*System, error) {
 	s := &System{}
 	entries, err := fs.ReadDir(sys, "class/infiniband")
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		err = nil
 	}
 	errs := []error{err}
 	for _, e := range entries {
@@ -27,7 +28,9 @@ func Read(sys fs.FS) (*System, error) {
 		s.Devices = append(s.Devices, d)
 	}
 	sort.SliceStable(s.Devices, func(i, j int) bool { return s.Devices[i].Name < s.Devices[j].Name })
-	return s, errors.Join(errs...)
+	found, err := byPCI(sys)
+	s.Devices = append(s.Devices, found...)
+	return s, errors.Join(append(errs, err)...)
 }
 
 func nic(sys fs.FS, name string) (Device, error) {
@@ -47,34 +50,6 @@ func nic(sys fs.FS, name string) (Device, error) {
 	return d, nil
 }
 
-// AddGPUs adds the GPUs of a driver, named GPU0 and so on by their index, with the
-// links that it knows.
-func (s *System) AddGPUs(sys fs.FS, d gpu.Driver) error {
-	devices, err := d.Devices()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, info := range devices {
-		g := Device{Kind: GPU, Name: fmt.Sprintf("GPU%d", info.Index), PCI: info.PCI, NUMA: info.NUMANode}
-		if info.PCI.Valid {
-			at, err := resolve(sys, "bus/pci/devices/"+info.PCI.String())
-			if err == nil {
-				place(sys, &g, at)
-			} else {
-				errs = append(errs, fmt.Errorf("place of %s: %w", g.Name, err))
-			}
-		}
-		if l, ok := d.(gpu.Linker); ok {
-			var err error
-			g.links, err = l.Links(info.Index)
-			errs = append(errs, err)
-		}
-		s.Devices = append(s.Devices, g)
-	}
-	return errors.Join(errs...)
-}
-
 // place fills in where the device with this folder is.
 func place(sys fs.FS, d *Device, at string) {
 	for part := range strings.SplitSeq(at, "/") {
@@ -84,10 +59,8 @@ func place(sys fs.FS, d *Device, at string) {
 			d.chain = append(d.chain, part)
 		}
 	}
-	if b, err := fs.ReadFile(sys, path.Join(at, "numa_node")); err == nil {
-		if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-			d.NUMA = n
-		}
+	if n, err := strconv.Atoi(word(sys, at, "numa_node")); err == nil {
+		d.NUMA = n
 	}
 }
 

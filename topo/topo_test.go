@@ -149,6 +149,32 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+// Without a driver GPUs are found by PCI, in its order, and nothing else is taken
+// for one.
+func TestGPUsByPCI(t *testing.T) {
+	m, _ := build()
+	for address, what := range map[string][2]string{"0000:41:00.0": {"0x030200", "0x10de"}, "0000:06:00.0": {"0x030000", "0x1002"},
+		"0000:07:00.0": {"0x030000", "0x1a03"}, "0000:05:00.0": {"0x020700", "0x10de"}} {
+		at, err := resolve(m, "bus/pci/devices/"+address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.MapFS[at+"/class"], m.MapFS[at+"/vendor"] = &fstest.MapFile{Data: []byte(what[0] + "\n")}, &fstest.MapFile{Data: []byte(what[1] + "\n")}
+	}
+	s, err := Read(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g0, ok0 := s.Find("GPU0")
+	g1, ok1 := s.Find("GPU1")
+	if _, more := s.Find("GPU2"); !ok0 || !ok1 || more || g0.PCI != bus("0000:06:00.0") || g1.PCI != bus("0000:41:00.0") {
+		t.Errorf("%+v", s.Devices)
+	}
+	if p := s.Path(g0, g1); p != NODE {
+		t.Errorf("%v", p)
+	}
+}
+
 func TestInstancesOfOneGPU(t *testing.T) {
 	m, g := build()
 	g.devices = append(g.devices, gpu.DeviceInfo{Index: 3, PCI: bus("0000:41:00.0"), MIG: true})

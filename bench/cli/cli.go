@@ -56,6 +56,8 @@ type IO struct {
 type Command struct {
 	Schema  string // name of its documents' schema
 	Version int    // of the schema
+	// Completion adds the subcommand that prints scripts for shells.
+	Completion bool
 	// Make makes the cobra command. It registers the flag --json by JSONFlag, returns a UsageError for what it refuses, and prints
 	// to IO what people read.
 	Make func(IO) *cobra.Command
@@ -145,7 +147,7 @@ func (c Command) execute(ctx context.Context, args []string, streams IO) (how ou
 	cmd.SetErr(streams.Err)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{err} })
-	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.CompletionOptions.DisableDefaultCmd = !c.Completion
 	var once sync.Once
 	help := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/purerdma/purerdma/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// run runs the command and gives what it wrote.
+func run(t *testing.T, args ...string) (code int, out, problems string) {
+	t.Helper()
+	dir := t.TempDir()
+	stdout, err := os.Create(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	stderr, err := os.Create(filepath.Join(dir, "err"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	code = (&tool{}).command().Main(args, stdout, stderr)
+	a, _ := os.ReadFile(stdout.Name())
+	b, _ := os.ReadFile(stderr.Name())
+	return code, string(a), string(b)
+}
+
+// Every way to end gives one document.
+func TestJSON(t *testing.T) {
+	for _, c := range []struct {
+		args   string
+		codes  []int
+		status []string
+		key    string
+	}{
+		{"devices", []int{0}, []string{"ok"}, "devices"},
+		{"devices -v", []int{0}, []string{"ok"}, "devices"},
+		{"devices nobody", []int{1}, []string{"failed"}, "devices"},
+		{"topo", []int{0}, []string{"ok"}, "topology"},
+		{"doctor", []int{0, 1}, []string{"ok", "failed"}, "findings"},
+		{"monitor --for 10ms soft0", []int{0}, []string{"ok"}, "events"},
+		{"monitor nobody", []int{1}, []string{"failed"}, "events"},
+		{"monitor --for -1s", []int{2}, []string{"usage"}, ""},
+		{"monitor --for soon", []int{2}, []string{"usage"}, ""},
+		{"nonsense", []int{2}, []string{"usage"}, ""},
+		{"topo nonsense", []int{2}, []string{"usage"}, ""},
+		{"--nonsense", []int{2}, []string{"usage"}, ""},
+		{"--help", []int{0}, []string{"help"}, ""},
+		{"doctor --help", []int{0}, []string{"help"}, ""},
+		{"", []int{0}, []string{"help"}, ""},
+	} {
+		code, out, problems := run(t, append(strings.Fields(c.args), "--json")...)
+		var doc map[string]any
+		if err := json.Unmarshal([]byte(out), &doc); err != nil {
+			t.Errorf("%q: %v\n%s\n%s", c.args, err, out, problems)
+			continue
+		}
+		ok := false
+		for i := range c.codes {
+			ok = ok || code == c.codes[i] && doc["status"] == c.status[i]
+		}
+		if !ok || doc["schema"] != "purerdma" {
+			t.Errorf("%q: exit %d, status %v, schema %v, error %v", c.args, code, doc["status"], doc["schema"], doc["error"])
+		}
+		if _, has := doc[c.key]; c.key != "" && !has {
+			t.Errorf("%q: no %s in %s", c.args, c.key, out)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	for args, want := range map[string][]string{
+		"devices":          {"soft0", "softroce", "ACTIVE"},
+		"devices -v soft0": {"hca_id:\tsoft0", "max_qp:", "RoCE v2", "INDEX"},
+		"doctor":           {"devices", "memlock", "MTU"},
+		"completion bash":  {"purerdma"},
+		"devices --help":   {"purerdma devices -v mlx5_0", "--json"},
+	} {
+		_, out, problems := run(t, strings.Fields(args)...)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s does not show %q:\n%s%s", args, w, out, problems)
+			}
+		}
+	}
+}
