@@ -33,6 +33,7 @@ type rigConfig struct {
 	cqDepth    int
 	retryLimit uint8
 	ecn        bool
+	srq        driver.SRQConfig // of b; none if empty
 	v6         bool
 	tos        uint8 // of address handles
 	unseen     bool  // packets are not recorded
@@ -76,6 +77,7 @@ type end struct {
 	ctx  driver.Context
 	pd   driver.PD
 	cq   driver.CQ
+	srq  *srq
 	q    *qp
 	mem  driver.Span
 	mr   driver.MR
@@ -229,12 +231,21 @@ func (e *end) open(d driver.Device) {
 	r.must(err)
 	e.mr, err = e.pd.RegMR(e.mem, e.mem.Addr(), everything)
 	r.must(err)
+	if c := r.cfg.srq; c.WR > 0 && e.name == 'b' {
+		q, err := e.pd.CreateSRQ(c)
+		r.must(err)
+		e.srq = q.(*srq)
+	}
 	e.q = e.newQP(e.cq)
 }
 
 func (e *end) newQP(cq driver.CQ) *qp {
-	q, err := e.pd.CreateQP(driver.QPConfig{Type: e.r.cfg.typ, SendCQ: cq, RecvCQ: cq, SignalAll: e.r.cfg.signalAll, Cookie: 7,
-		Cap: driver.QPCap{SendWR: e.r.cfg.depth, RecvWR: e.r.cfg.depth, SendSGE: 4, RecvSGE: 4, Inline: 64}})
+	c := driver.QPConfig{Type: e.r.cfg.typ, SendCQ: cq, RecvCQ: cq, SignalAll: e.r.cfg.signalAll, Cookie: 7,
+		Cap: driver.QPCap{SendWR: e.r.cfg.depth, RecvWR: e.r.cfg.depth, SendSGE: 4, RecvSGE: 4, Inline: 64}}
+	if e.srq != nil {
+		c.SRQ = e.srq
+	}
+	q, err := e.pd.CreateQP(c)
 	e.r.must(err)
 	rights := driver.QPAccessFlags
 	if e.r.cfg.typ == driver.UD {
@@ -283,6 +294,9 @@ func (r *rig) close() {
 			r.must(e.mr.Close())
 		}
 		r.must(e.cq.Close())
+		if e.srq != nil {
+			r.must(e.srq.Close())
+		}
 		r.must(e.pd.Close())
 		r.must(e.ctx.Close())
 		_ = e.mem.Release()

@@ -35,6 +35,7 @@ func testMW(t *testing.T, cfg Config) {
 		{"SendWithInvErrors", testSendWithInvErrors},
 		{"Lifetime", testMWLifetime},
 		{"Rotation", testMWRotation},
+		{"Allocations", testMWAllocations},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, cfg) })
 	}
@@ -419,5 +420,40 @@ func testMWRotation(t *testing.T, cfg Config) {
 			b.postSend(driver.SendWR{ID: 10, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{b.sge(0, 8)}, Remote: a.remote(32 << 10)})
 			b.one(10, driver.Success)
 		}
+	}
+}
+
+// testMWAllocations counts allocations of binding, and of the messages that take the
+// window back.
+func testMWAllocations(t *testing.T, cfg Config) {
+	if cfg.PostAllocates {
+		t.Skip("Config.PostAllocates")
+	}
+	a, b := connect(t, cfg, setup{})
+	w := b.newWindow()
+	bind := w.next(0, windowSize, windowAccess)
+	inv := []driver.SendWR{{ID: 1, Op: driver.OpSendWithInv, Flags: driver.Signaled, Imm: w.key, SGL: []driver.SGE{a.sge(0, 64)}}}
+	recvs := []driver.RecvWR{{ID: 2, SGL: []driver.SGE{b.sge(0, 64)}}}
+	binds := []driver.SendWR{
+		{ID: 3, Op: driver.OpBindMW, Bind: bind}, {ID: 4, Op: driver.OpLocalInv, Imm: w.key},
+		{ID: 5, Op: driver.OpBindMW, Flags: driver.Signaled, Bind: bind},
+	}
+	wcs := make([]driver.WC, 4)
+	got := testing.AllocsPerRun(cfg.Rounds, func() {
+		if n, err := b.qp.PostSend(binds); n != 3 || err != nil {
+			t.Fatalf("post binds: %d, %v", n, err)
+		}
+		b.cq.drain(t, cfg, wcs)
+		if n, err := b.qp.PostRecv(recvs); n != 1 || err != nil {
+			t.Fatalf("post receive: %d, %v", n, err)
+		}
+		if n, err := a.qp.PostSend(inv); n != 1 || err != nil {
+			t.Fatalf("post send: %d, %v", n, err)
+		}
+		a.cq.drain(t, cfg, wcs)
+		b.cq.drain(t, cfg, wcs)
+	})
+	if got != 0 {
+		t.Errorf("binding and invalidating allocates %v times a round", got)
 	}
 }
