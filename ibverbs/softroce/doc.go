@@ -14,9 +14,9 @@
 // Reliable connections with all operations: SEND, WRITE, both with immediate data,
 // SEND_WITH_INV, READ, FETCH_ADD and CMP_SWP, inline data, gather and scatter;
 // memory windows of type 2; shared receive queues; completion channels with
-// solicited events; asynchronous events. Unreliable connections (UC) with SEND and
-// WRITE, datagrams (UD) with address handles. Probe of a context says what is
-// missing.
+// solicited events; asynchronous events. Unreliable connections (UC) with SEND, WRITE
+// and windows; datagrams (UD) with address handles, to one address each. Probe of a
+// context says what is missing.
 //
 // # How it works
 //

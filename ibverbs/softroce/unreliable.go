@@ -18,7 +18,7 @@ func offers(t driver.QPType, op driver.Opcode) bool {
 	switch op {
 	case driver.OpSend, driver.OpSendWithImm:
 		return true
-	case driver.OpWrite, driver.OpWriteWithImm:
+	case driver.OpWrite, driver.OpWriteWithImm, driver.OpBindMW, driver.OpLocalInv:
 		return t == driver.UC
 	}
 	return false
@@ -57,6 +57,10 @@ func (q *qp) transmitUnreliable() {
 // the cursor.
 func (q *qp) sendSome(b *burst, w *request, budget *int) driver.Status {
 	r := &q.req
+	if isLocal(w.op) {
+		q.doLocal(w)
+		return w.failed
+	}
 	if r.nextPacket == 0 {
 		if s := q.checkUnreliable(w); s != driver.Success {
 			return s

@@ -312,6 +312,44 @@ func TestSQDHoldsUnreliableSends(t *testing.T) {
 	}
 }
 
+// Windows are bound and freed by an unreliable connection too.
+func TestUCWindows(t *testing.T) {
+	inBubble(t, ucRig(rigConfig{}), func(r *rig) {
+		r.a.fill(8)
+		w, err := r.b.pd.AllocMW()
+		r.must(err)
+		r.later(func() { r.must(w.Close()) })
+		m, err := r.b.pd.RegMR(r.b.mem, r.b.mem.Addr(), everything|driver.MWBind)
+		r.must(err)
+		r.later(func() { r.must(m.Close()) })
+		b := driver.BindMW{MW: w, MR: m, Addr: r.b.mem.Addr() + 64, Length: 600, Access: driver.RemoteWrite, RKey: w.RKey() + 1}
+		r.b.post(driver.SendWR{ID: 1, Op: driver.OpBindMW, Flags: driver.Signaled, Bind: &b})
+		if wc := r.b.one(1, driver.Success); wc.Op != driver.WCBindMW {
+			t.Errorf("%+v", wc)
+		}
+		write := r.a.write(2, 64, 600)
+		write.Remote = b.Remote()
+		r.a.post(write)
+		r.a.one(2, driver.Success)
+		r.settle()
+		r.same(64, 600)
+		r.b.post(driver.SendWR{ID: 3, Op: driver.OpLocalInv, Flags: driver.Signaled, Imm: b.RKey})
+		r.b.one(3, driver.Success)
+		clear(r.b.bytes(64, 600))
+		r.a.post(write)
+		r.a.one(2, driver.Success)
+		r.settle()
+		if !bytes.Equal(r.b.bytes(64, 600), make([]byte, 600)) || r.b.counters().dropped.Load() != 1 {
+			t.Error("a window that was freed was written")
+		}
+		r.b.post(driver.SendWR{ID: 4, Op: driver.OpLocalInv, Imm: b.RKey})
+		r.b.one(4, driver.MWBindErr)
+		if s := r.b.state(); s != driver.StateSQE {
+			t.Errorf("state %v", s)
+		}
+	})
+}
+
 // A request that fails takes the send queue to SQE, and no further.
 func TestSendQueueError(t *testing.T) {
 	for _, typ := range []driver.QPType{driver.UC, driver.UD} {
@@ -824,6 +862,52 @@ func TestHandlesOfOneList(t *testing.T) {
 			if got, want := r.b.bytes(i*64+21, 1)[0], uint8(4+4*(i/2%2)); got != want {
 				t.Errorf("datagram %d has type of service %d, want %d", i, got, want)
 			}
+		}
+	})
+}
+
+// Packets that a stranger makes up, with a checksum that is right, crash nothing, and
+// change no memory but that of the receives.
+func FuzzUnreliablePackets(f *testing.F) {
+	f.Add([]byte{0x20, 0, 0, 0, 0, 1, 2, 3})
+	f.Add([]byte{0x2b, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0, 0, 8, 1, 2, 3, 4})
+	f.Add([]byte{0x64, 0, 0, 0, 0, 0x01, 0x23, 0x45, 0x67, 0, 0, 0, 7, 1, 2, 3})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		for _, typ := range []driver.QPType{driver.UC, driver.UD} {
+			inBubble(t, rigConfig{typ: typ, unseen: true}, func(r *rig) {
+				const receives = 4096
+				before := bytes.Clone(r.b.mem.Bytes())
+				for id := range uint64(8) {
+					r.b.recv(driver.RecvWR{ID: id, SGL: []driver.SGE{r.b.sge(int(id)*512, 512)}})
+				}
+				src := netip.AddrPortFrom(r.a.addr, wire.Port)
+				way := wire.NewPath(src, netip.AddrPortFrom(r.b.addr, wire.Port))
+				for rest := script; len(rest) >= 5; {
+					op, n := wire.Opcode(rest[0]), int(rest[1])<<1
+					b := make([]byte, wire.BTHSize, 1024)
+					psn := r.b.q.resp.psn.Add(uint32(int8(rest[2])) & wire.PSNMask)
+					wire.BTH(b).Put(op, wire.Flags(rest[3]), defaultPKey, r.b.q.num, psn)
+					b[1] = rest[3]&0x80 | rest[4]<<4&0x30
+					rest = rest[5:]
+					b = append(b, rest[:min(n, len(rest))]...)
+					rest = rest[min(n, len(rest)):]
+					b = append(b, make([]byte, 4+-len(b)&3)...)
+					way.Seal(b, 0)
+					r.sim.Inject(src, r.b.addr, b)
+				}
+				r.settle()
+				if !bytes.Equal(r.b.bytes(receives, len(before)-receives), before[receives:]) {
+					t.Error("memory changed")
+				}
+				for _, wc := range r.b.poll() {
+					if wc.Status != driver.Success || wc.ByteLen > 512 {
+						t.Errorf("completion %+v", wc)
+					}
+				}
+				if s := r.b.state(); s != driver.StateRTS {
+					t.Errorf("state %v", s)
+				}
+			})
 		}
 	})
 }

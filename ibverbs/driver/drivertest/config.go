@@ -30,7 +30,6 @@ type Config struct {
 	NoSRQ         bool // even though the device says it has them
 	NoUC          bool // even though the device says it has them
 	NoUD          bool // even though the device says it has them
-	NoOwnQKey     bool // a datagram's Q_Key with the highest bit set does not stand for the QP's own
 	NoMW          bool // nor messages that invalidate, even though the device says it has memory windows of type 2
 	NoSQD         bool // no state SQD
 	NoOverrun     bool // a CQ that is too small is not noticed

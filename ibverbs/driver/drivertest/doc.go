@@ -10,5 +10,6 @@
 // that it handed in, so that a driver that kept a reference is found out. It
 // never assumes that something has happened at once: each wait polls until a
 // deadline of Config. Where devices differ lawfully (which of two statuses a
-// responder reports, whether a queue frees slots by itself) it takes either.
+// responder reports, whether a queue frees slots by itself) it takes either. What UC
+// and UD send may get lost: what must arrive is sent a few times.
 package drivertest

@@ -221,13 +221,9 @@ func testQKeys(t *testing.T, cfg Config) {
 	a.one(10, driver.Success)
 	b.none()
 	a.untilArrives(t, a.send(11, 0, 8), 1)
-	if !cfg.NoOwnQKey {
-		own := a.send(12, 0, 8)
-		own.UD.QKey = 1<<31 | 0x55
-		a.untilArrives(t, own, 2)
-	} else {
-		a.untilArrives(t, a.send(12, 0, 8), 2)
-	}
+	own := a.send(12, 0, 8)
+	own.UD.QKey = 1<<31 | 0x55
+	a.untilArrives(t, own, 2)
 	must(t, "give the QP another Q_Key", b.modify(driver.QPAttr{QKey: testQKey + 1}, driver.QPQKey))
 	a.postSend(a.send(13, 0, 8))
 	a.one(13, driver.Success)
