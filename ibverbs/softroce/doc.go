@@ -15,7 +15,7 @@
 // SEND_WITH_INV, READ, FETCH_ADD and CMP_SWP, inline data, gather and scatter;
 // memory windows of type 2; shared receive queues; completion channels with
 // solicited events; asynchronous events. Unreliable connections (UC) with SEND, WRITE
-// and windows; datagrams (UD) with address handles, to one address each. Probe of a
+// and windows; datagrams (UD) with address handles, but no multicast. Probe of a
 // context says what is missing.
 //
 // # How it works
