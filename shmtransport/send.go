@@ -6,15 +6,17 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/purerdma/purerdma/internal/cpu"
 	"github.com/purerdma/purerdma/internal/mmio"
-	"github.com/purerdma/purerdma/shmtransport/internal/cpu"
 )
 
-// Sizes of what a long message is cut into: small enough that the receiver starts early, large enough that the cells do not count.
+// Sizes of what a long message is cut into. In short parts the receiver starts early; long ones cost less each, which counts in a
+// stream, for very long messages, and where each cell's line has far to go.
 const (
-	partShort  = 16 << 10
+	partShort  = 32 << 10
 	partLong   = 64 << 10
 	longFrom   = 512 << 10 // bytes to come from which parts are long
+	batchBytes = 16 << 10  // of messages that travel together
 	stampEvery = 16        // parts
 	// Up to cachedMax bytes that are owned already go through the caches also to a distant core.
 	cachedMax = 4 << 10
@@ -54,7 +56,12 @@ func newSender(r ring, l *life, g *gate) *Sender {
 // room in the ring needs a receiver that receives. When ctx ends in the middle of such a message, a part is out: call again with the
 // same b, or close; any other call is ErrOrder.
 func (s *Sender) Send(ctx context.Context, b []byte) error {
-	if err := s.gate.enter(s.life); err != nil {
+	if s.gate.quick(s.life) {
+		if len(b) == 8 && s.sendCell(binary.LittleEndian.Uint64(b)) {
+			s.gate.leave()
+			return nil
+		}
+	} else if err := s.gate.enter(s.life); err != nil {
 		return err
 	}
 	ok, err := s.send(b)
@@ -167,6 +174,22 @@ func (s *Sender) send(b []byte) (ok bool, err error) {
 	return true, nil
 }
 
+// sendCell is send for a message of 8 bytes where nothing is in its way.
+func (s *Sender) sendCell(value uint64) bool {
+	if s.left != nil || s.cellLimit == s.next {
+		return false
+	}
+	c := &s.cells[s.next&uint64(len(s.cells)-1)]
+	s.next++
+	c.value = value
+	mmio.StoreRelease64(&c.word, s.next<<32|kindInline<<kindShift|8)
+	s.lastBytes = 0
+	if atomic.LoadUint32(&s.control.receiverAsleep) != 0 {
+		wakePeer(&s.control.receiverAsleep)
+	}
+	return true
+}
+
 // upTo8 is the first 8 bytes of b, or as many as there are.
 func upTo8(b []byte) uint64 {
 	if len(b) >= 8 {
@@ -205,11 +228,9 @@ func (s *Sender) sendLong(b []byte) (ok bool, err error) {
 	case len(b) != len(s.message) || &b[0] != &s.message[0]:
 		return false, errInMessage
 	}
+	most := min(s.partSize(), maxPart(len(s.data)))
 	for len(s.left) > 0 {
-		n := min(len(s.left), partShort)
-		if len(s.left) >= longFrom {
-			n = min(partLong, maxPart(len(s.data)))
-		}
+		n := min(len(s.left), most)
 		off, wrap, ok := s.room(n)
 		if !ok || s.life.state.Load() != 0 {
 			if len(s.left) == len(b) {
@@ -225,6 +246,17 @@ func (s *Sender) sendLong(b []byte) (ok bool, err error) {
 	s.message, s.left = nil, nil
 	return true, nil
 }
+
+// partSize is for the rest of the message. Lines that are owned ahead tell that this end has waited for an answer: no stream.
+func (s *Sender) partSize() int {
+	if len(s.left) < longFrom && int64(s.ownedTo-s.pos) > 0 && !s.isFar() {
+		return partShort
+	}
+	return partLong
+}
+
+// isFar is what the receiver says of the distance.
+func (s *Sender) isFar() bool { return cpu.Streams && atomic.LoadUint32(&s.control.far) == 1 }
 
 // room finds where n bytes of data go, with a cell for them. wrap is the flag to send with them.
 func (s *Sender) room(n int) (off int, wrap uint64, ok bool) {
@@ -244,7 +276,7 @@ func (s *Sender) room(n int) (off int, wrap uint64, ok bool) {
 
 // fill copies into the ring, past the caches where the receiver says that it is far and the lines are not owned yet.
 func (s *Sender) fill(dst, src []byte) {
-	if cpu.Streams && atomic.LoadUint32(&s.control.far) == 1 && (len(src) > cachedMax || int64(s.ownedTo-s.pos) < int64(len(src))) && len(src) >= cpu.Line {
+	if s.isFar() && (len(src) > cachedMax || int64(s.ownedTo-s.pos) < int64(len(src))) && len(src) >= cpu.Line {
 		whole := len(src) &^ (cpu.Line - 1)
 		cpu.CopyPast(&dst[0], &src[0], whole)
 		dst, src = dst[whole:], src[whole:]
@@ -270,8 +302,8 @@ func (s *Sender) advance(n int, wrap, kind, value uint64) {
 // sendSome sends a first few messages together if they can be, else one. 0 = no room.
 func (s *Sender) sendSome(messages [][]byte) (int, error) {
 	size := len(messages[0])
-	most := partShort
-	if s.left == nil && s.acquired < 0 && size > 0 && size <= partShort/8 {
+	most := min(batchBytes, maxPart(len(s.data)))
+	if s.left == nil && s.acquired < 0 && size > 0 && size <= most/8 {
 		same := 1
 		for same < len(messages) && len(messages[same]) == size && (same+1)*size <= most {
 			same++
@@ -377,7 +409,7 @@ func (s *Sender) lookForRoom(looks int) bool {
 func (s *Sender) ownSome() bool {
 	size := uint64(len(s.data))
 	want := uint64(min(s.lastBytes, ownMost))
-	if want > cachedMax && atomic.LoadUint32(&s.control.far) == 1 {
+	if want > cachedMax && s.isFar() {
 		want = cachedMax
 	}
 	ahead := int64(s.ownedTo - s.pos) // below 0 where more was sent than was owned

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/purerdma/purerdma/shmtransport/internal/cpu"
+	"github.com/purerdma/purerdma/internal/cpu"
 )
 
 // A line that another core has just written takes 40 to 100 ns to arrive from a near one and 140 to 210 ns from a distant one: hardly

@@ -15,6 +15,7 @@ import (
 	"github.com/purerdma/purerdma/bench/control"
 	"github.com/purerdma/purerdma/bench/measure"
 	"github.com/purerdma/purerdma/bench/pair"
+	"github.com/purerdma/purerdma/bench/pin"
 	"github.com/purerdma/purerdma/bench/stats"
 	"github.com/purerdma/purerdma/ibverbs"
 )
@@ -40,7 +41,7 @@ func (o orders) pinned(f func() error) error {
 	if o.CPU == noCPU {
 		return f()
 	}
-	unpin, err := pin(o.CPU)
+	unpin, err := pin.To(o.CPU)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/purerdma/purerdma/bench/cli"
+	"github.com/purerdma/purerdma/bench/pin"
 	"github.com/purerdma/purerdma/bench/tune"
 	"github.com/purerdma/purerdma/ibverbs"
 )
@@ -148,7 +149,7 @@ func (t *tool) prepare() error {
 	}
 	t.lead.Device, t.follow.Device = t.devices[0], t.devices[len(t.devices)-1]
 	t.lead.CPU, t.follow.CPU = noCPU, noCPU
-	if a, b, ok := processors(); t.pin && ok {
+	if a, b, ok := pin.Processors(); t.pin && ok {
 		t.lead.CPU, t.follow.CPU = a, b
 	}
 	for _, o := range []*orders{&t.lead, &t.follow} {

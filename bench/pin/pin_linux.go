@@ -1,4 +1,4 @@
-package main
+package pin
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin keeps all threads of this process on one processor, and those that they start. unpin takes that back.
-func pin(cpu int) (unpin func() error, err error) {
+// To keeps all threads of this process on one processor, and those that they start. unpin takes that back.
+func To(cpu int) (unpin func() error, err error) {
 	var before, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return nil, os.NewSyscallError("sched_getaffinity", err)
@@ -38,8 +38,8 @@ func pinAll(set *unix.CPUSet) error {
 	return nil
 }
 
-// processors is two different ones that this process may use, if there are two.
-func processors() (a, b int, ok bool) {
+// Processors is two different ones that this process may use, if there are two.
+func Processors() (a, b int, ok bool) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return 0, 0, false

@@ -1,0 +1,27 @@
+// Command shm measures messages through shared memory (package shmtransport) between two processes on two processors, against what the
+// machine can do, and against UCX (ucx_perftest) in the same run.
+//
+//	bench/shm/run [--rounds 20] [--ucx=false] [--json]
+//
+// The script run beside this file installs UCX first, as root, where it is missing.
+//
+// # What is measured
+//
+// Through the public API: half a round trip, and a stream that ends with the receiver's answer, of 8 B, 4 KiB, 64 KiB and 1 MiB; the
+// stream of 8 B one by one and in batches of 64. The receiver has the message in its own buffer. The two limits, measured around every
+// sample:
+//
+//   - C is half a round trip of one cache line between the two processors: two lines, plain stores, PAUSE between looks.
+//   - M is one copy of the message's size by Go's copy, in steps of at most 512 KiB, from and to memory that is in the caches.
+//
+// # Near and far
+//
+// Virtual machines move their processors: the same cache line then takes 110 or 440 ns for its round trip, and all else follows. So the
+// line is timed right before and right after each sample, and only samples count where both agree within a third; near and far are told
+// apart and never mixed. Below 75 ns the two processors share a core; those samples are left out.
+//
+// UCX runs right after, between two probes of its own, with its shared-memory transport alone (UCX_TLS=posix,self). What counts against
+// it is the ratio of neighbours. Its latency is the median that it prints, its bandwidth the average over its run.
+//
+// Targets are told, not enforced: the exit code is 0 when everything ran.
+package main

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/purerdma/purerdma/bench/cli"
+	"github.com/purerdma/purerdma/bench/pin"
+	"github.com/purerdma/purerdma/internal/cause"
+	"github.com/purerdma/purerdma/shmtransport"
+)
+
+// tool is one run of the command.
+type tool struct {
+	out         cli.IO
+	rounds      int
+	each        int
+	rival       bool
+	only        []string
+	cells, data int
+	cpus        [2]int
+	results     []result
+	late        int // runs of UCX that were given up
+}
+
+// result is what was measured for a row.
+type result struct {
+	Row     row
+	Samples []sample
+	UCX     []duel
+}
+
+// duel is a sample and UCX right after it.
+type duel struct {
+	Ours   sample
+	Theirs float64 // seconds of a message
+	Probe  float64 // after UCX
+}
+
+// regime is none unless the line took the same time before, between and after.
+func (d duel) regime() regime {
+	if g := d.Ours.regime(); g == agreed(d.Ours.Probes[1], d.Probe) {
+		return g
+	}
+	return none
+}
+
+// better is how many times faster ours is.
+func (d duel) better() float64 { return d.Theirs / d.Ours.Each }
+
+func (t *tool) command() cli.Command {
+	return cli.Command{Schema: schemaName, Version: schemaVersion, Make: t.cobra, Document: t.document}
+}
+
+func (t *tool) cobra(out cli.IO) *cobra.Command {
+	t.out = out
+	c := &cobra.Command{
+		Use:   "shm [flags]",
+		Short: "measure messages through shared memory, against the machine's limits and UCX",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
+	}
+	fs := c.Flags()
+	fs.SortFlags = false
+	fs.IntVar(&t.rounds, "rounds", 20, "how often each row is measured, in an order that is shuffled each time")
+	fs.IntVar(&t.each, "samples", 5, "samples of a row in a round")
+	fs.BoolVar(&t.rival, "ucx", haveUCX(), "measure UCX too; needs ucx_perftest (Debian: ucx-utils) and taskset")
+	fs.StringSliceVar(&t.only, "only", nil, "rows whose name begins so, such as \"8 B\" or \"4 KiB latency\" (default: all)")
+	fs.IntVar(&t.cells, "cells", shmtransport.DefaultCells, "cells of a ring")
+	fs.IntVar(&t.data, "data", shmtransport.DefaultData, "bytes of data of a ring")
+	cli.JSONFlag(c)
+	return c
+}
+
+func (t *tool) run(ctx context.Context) (err error) {
+	for _, r := range rows {
+		if len(t.only) == 0 || slices.ContainsFunc(t.only, func(p string) bool { return strings.HasPrefix(r.name(), p) }) {
+			t.results = append(t.results, result{Row: r})
+		}
+	}
+	switch {
+	case t.rounds < 1 || t.each < 1:
+		return cli.Usagef("--rounds and --samples are at least 1")
+	case len(t.results) == 0:
+		return cli.Usagef("--only: no row begins with %q", t.only)
+	case t.rival && !haveUCX():
+		return cli.Usagef("--ucx: there is no %s here (Debian: apt-get install ucx-utils)", ucxProgram)
+	}
+	a, b, ok := pin.Processors()
+	if !ok {
+		return errors.New("two processors are needed: each end spins on its own")
+	}
+	t.cpus = [2]int{a, b}
+	unpin, err := pin.To(a)
+	if err != nil {
+		return err
+	}
+	before := runtime.GOMAXPROCS(1)
+	defer func() { runtime.GOMAXPROCS(before); err = errors.Join(err, unpin()) }()
+	e, err := start(ctx, b, t.out.Err, shmtransport.WithCells(t.cells), shmtransport.WithData(t.data))
+	if err != nil {
+		return err
+	}
+	err = t.measure(ctx, e)
+	if err = errors.Join(err, e.close()); err != nil {
+		return err
+	}
+	return t.print()
+}
+
+// measure makes the rounds.
+func (t *tool) measure(ctx context.Context, e *ends) error {
+	for round := range t.rounds {
+		if t.out.Terminal {
+			fmt.Fprintf(t.out.Err, "\rround %d of %d ", round+1, t.rounds)
+		}
+		for _, i := range rand.Perm(len(t.results)) {
+			if err := cause.Of(ctx); err != nil {
+				return err
+			}
+			if err := t.row(ctx, e, &t.results[i]); err != nil {
+				return fmt.Errorf("%s: %w", t.results[i].Row.name(), err)
+			}
+		}
+	}
+	if t.out.Terminal {
+		fmt.Fprint(t.out.Err, "\r\033[K")
+	}
+	return nil
+}
+
+// row measures one row a few times, and then UCX.
+func (t *tool) row(ctx context.Context, e *ends, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c := newCopies(r.Row.Size)
+	var s sample
+	for range t.each {
+		var err [3]error
+		s.Copies[0] = c.time()
+		s.Probes[0], err[0] = e.probe()
+		s.Each, err[1] = e.measure(ctx, r.Row)
+		s.Probes[1], err[2] = e.probe()
+		s.Copies[1] = c.time()
+		if err := errors.Join(err[:]...); err != nil {
+			return err
+		}
+		r.Samples = append(r.Samples, s)
+	}
+	if !t.rival {
+		return nil
+	}
+	theirs, err := ucx(ctx, r.Row, t.cpus)
+	if errors.Is(err, errLate) {
+		t.late++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	after, err := e.probe()
+	if err != nil {
+		return err
+	}
+	r.UCX = append(r.UCX, duel{s, theirs, after})
+	return nil
+}
+
+// of is the samples of a regime in the row's unit, sorted, and the ratios to UCX; times are in seconds.
+func (r result) of(g regime) (values, times, better []float64) {
+	for _, s := range r.Samples {
+		if s.regime() == g {
+			values, times = append(values, s.in(r.Row)), append(times, s.Each)
+		}
+	}
+	for _, d := range r.UCX {
+		if d.regime() == g {
+			better = append(better, d.better())
+		}
+	}
+	slices.Sort(values)
+	slices.Sort(times)
+	slices.Sort(better)
+	return values, times, better
+}
+
+// result words for people and programs.
+func verdict(known, met bool) string {
+	switch {
+	case !known:
+		return "-"
+	case met:
+		return "met"
+	}
+	return "not met"
+}
