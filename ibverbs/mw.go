@@ -8,7 +8,8 @@ import (
 
 // MW is a memory window of type 2 (IBTA 10.6.7): remote rights to a part of an
 // MR, given and taken back by requests of a QP, without a call into the kernel.
-// Only the QP that bound it reaches it.
+// Only the QP that bound it reaches it; once that one is closed or reset, it is bound
+// to nothing again.
 type MW struct {
 	dev *device
 	d   driver.MW
@@ -37,8 +38,9 @@ func (p *PD) AllocMW() (*MW, error) {
 // Bind is what to post as SendWR.Bind of an OpBindMW: n bytes of m from off on,
 // with the rights a. The MR needs MWBind. Each call takes the next key, so that a
 // peer that still has the last one is refused; BindMW.Remote is for the peer, once
-// the request has completed. A range outside the MR panics, as a slice expression
-// does.
+// the request has completed. What was made before the QP went that had bound the
+// window may be refused: make it anew. A range outside the MR panics, as a slice
+// expression does.
 func (w *MW) Bind(m *MR, off, n int, a Access) BindMW {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > m.n {
 		outside(off, n, m.n)

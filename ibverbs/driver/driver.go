@@ -154,7 +154,8 @@ type MR interface {
 
 // MW is a memory window of type 2: the low 8 bits of its key are the program's,
 // which gives a new value with each bind. The others stay, except that they may
-// change when a QP that had requests on the window is closed or reset.
+// change when a QP that had requests on the window is closed or reset, which frees
+// the window.
 type MW interface {
 	// RKey is a key of the window, of which the upper 24 bits count. It may be
 	// called at any time.

@@ -13,9 +13,8 @@ import (
 
 // testMW is memory windows of type 2, and what takes their keys back. What Linux 6.1
 // does otherwise for Soft-RoCE than the IBTA is not asked for: there a window reaches
-// as far as its MR, whatever its own bounds are; any QP may invalidate a window, and
-// the kernel does not survive it for one that is not bound; a QP whose windows are
-// bound is not to be destroyed, so they are closed first.
+// as far as its MR, whatever its own bounds are; a message of any QP may invalidate a
+// window, and the kernel does not survive it for one that is not bound.
 func testMW(t *testing.T, cfg Config) {
 	if _, b := open(t, cfg); !b.hasMW() {
 		if _, err := b.otherPD().AllocMW(); !cfg.NoMW && !errors.Is(err, driver.ErrNotSupported) {
@@ -34,6 +33,7 @@ func testMW(t *testing.T, cfg Config) {
 		{"SendWithInv", testSendWithInv},
 		{"SendWithInvErrors", testSendWithInvErrors},
 		{"Lifetime", testMWLifetime},
+		{"QPGoes", testMWQPGoes},
 		{"Rotation", testMWRotation},
 		{"Allocations", testMWAllocations},
 	} {
@@ -384,6 +384,39 @@ func testMWLifetime(t *testing.T, cfg Config) {
 	wantErr(t, "close an MR that the second window is bound to", w.mr.Close(), driver.ErrBusy)
 	must(t, "close the second window", second.Close())
 	must(t, "close the MR", w.closeMR())
+}
+
+// testMWQPGoes has the QP go that a window is bound by: the window is free.
+func testMWQPGoes(t *testing.T, cfg Config) {
+	want := setup{}.withDefaults(cfg)
+	for name, goes := range map[string]func(b *side){
+		"closed":             func(b *side) { b.closeQP() },
+		"reset":              func(b *side) { b.state(driver.StateReset) },
+		"closed in error":    func(b *side) { b.state(driver.StateErr); b.closeQP() },
+		"reset after errors": func(b *side) { b.state(driver.StateErr); b.state(driver.StateReset) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := connect(t, cfg, setup{})
+			a2, b2 := a.twin(), b.twin()
+			a2.peer, b2.peer = b2, a2
+			a2.init(want)
+			b2.init(want)
+			a2.join(want)
+			b2.join(want)
+			w := b.newWindow()
+			old := w.bind(windowAccess)
+			goes(b)
+			w.key = w.RKey()&^0xff | w.key&0xff
+			w.s = b2
+			r := w.bind(windowAccess)
+			a2.through(t, driver.OpWrite, w, r, 7, 100)
+			w.invalidate()
+			must(t, "close the MR that the window was bound to", w.closeMR())
+			if old.RKey == r.RKey {
+				t.Errorf("the key %#x came back", r.RKey)
+			}
+		})
+	}
 }
 
 // testMWRotation has a window follow its messages: bound and announced in one post,
