@@ -232,8 +232,12 @@ func TestAddressHandle(t *testing.T) {
 		return err
 	}
 	var lacks *driver.NotSupportedError
+	k.journal = nil
 	if _, err := pd2.CreateAH(six); !errors.As(err, &lacks) || lacks.By != driver.LacksKernel || lacks.Since != "Linux 5.17" {
 		t.Error(err)
+	}
+	if got := strings.Join(k.journal, ", "); got != "destroy AH" {
+		t.Errorf("the handle is left: %s", got)
 	}
 	for _, f := range []driver.Feature{driver.FeatureAH, driver.FeatureUD, driver.FeatureMulticast} {
 		if err := c.Probe(f); !errors.As(err, &lacks) || lacks.By != driver.LacksKernel || lacks.Feature != f {
@@ -669,7 +673,11 @@ func TestWindowLost(t *testing.T) {
 	if n != 0 || !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "close it") {
 		t.Error(n, err)
 	}
+	w.k.journal = nil
 	closeAll(t, w.mw, w.mr, w.qp, w.cq, w.pd)
+	if slices.Contains(w.k.journal, "free MW") {
+		t.Error("a window that is gone was freed once more")
+	}
 }
 
 func TestMulticast(t *testing.T) {

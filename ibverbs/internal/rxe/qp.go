@@ -72,10 +72,10 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		return nil, err
 	}
 	q := &QP{dev: p.dev, pd: p, srq: srq, h: made.Handle, num: made.Num, cap: made.Cap, sendCQ: send, recvCQ: recv}
-	q.sq = sendQueue{qp: q, ops: ops}
 	if c.Type == driver.UD {
 		q.ud = &datagrams{}
 	}
+	q.sq = sendQueue{qp: q, ud: q.ud, ops: ops}
 	if err := q.start(resp[:16], resp[16:]); err != nil {
 		return nil, errors.Join(err, p.dev.Dev.DestroyQP(q.h), q.free())
 	}

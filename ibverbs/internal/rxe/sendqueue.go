@@ -37,13 +37,14 @@ var (
 type sendQueue struct {
 	ring
 	qp     *QP
-	prod   uint32 // the next element to write; published after each list
-	free   int    // elements known to be free
-	ssn    uint32 // the next request's number in the stream, from 0 after RESET
-	ops    uint16 // a bit for each operation that there is
-	limit  int    // requests that may be in the queue at once
-	sge    int    // gather entries of a request
-	inline int    // bytes
+	ud     *datagrams // nil unless the QP is of type UD
+	prod   uint32     // the next element to write; published after each list
+	free   int        // elements known to be free
+	ssn    uint32     // the next request's number in the stream, from 0 after RESET
+	ops    uint16     // a bit for each operation that there is
+	limit  int        // requests that may be in the queue at once
+	sge    int        // gather entries of a request
+	inline int        // bytes
 }
 
 // write puts wrs into the queue without telling the kernel and returns how many
@@ -127,7 +128,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	case driver.OpBindMW, driver.OpLocalInv:
 		return q.local(w, wr)
 	}
-	if q.qp != nil && q.qp.ud != nil {
+	if q.ud != nil {
 		if err := q.qp.address(w, &wr.UD); err != nil {
 			return err
 		}
@@ -164,7 +165,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	if length != 8 && (wr.Op == driver.OpCmpSwap || wr.Op == driver.OpFetchAdd) {
 		return errAtomicLength
 	}
-	if q.qp != nil && q.qp.ud != nil && length > uint64(q.qp.ud.mtu.Load()) {
+	if q.ud != nil && length > uint64(q.ud.mtu.Load()) {
 		return errDatagram
 	}
 	w.DMA.Length = uint32(length)
