@@ -312,44 +312,6 @@ func TestSQDHoldsUnreliableSends(t *testing.T) {
 	}
 }
 
-// With a shared receive queue what was taken for a message that got lost stays with
-// its queue pair, for the next or to be flushed.
-func TestUnreliableOnASharedQueue(t *testing.T) {
-	for _, typ := range []driver.QPType{driver.UC, driver.UD} {
-		t.Run(typ.String(), func(t *testing.T) {
-			inBubble(t, rigConfig{typ: typ, srq: driver.SRQConfig{WR: 8, SGE: 1, Cookie: 9}}, func(r *rig) {
-				r.a.fill(9)
-				h, head := r.a.handle(), 0
-				if typ == driver.UD {
-					head = grhSize
-				}
-				r.b.share(0, 2, 128) // each too short for
-				r.a.post(r.a.datagram(h, 1, 0, 200))
-				r.a.one(1, driver.Success)
-				r.b.none(time.Second)
-				if n := r.b.counters().dropped.Load(); n != 1 {
-					t.Errorf("%d messages were dropped", n)
-				}
-				r.a.post(r.a.datagram(h, 2, 0, 80), r.a.datagram(h, 3, 0, 81))
-				r.a.take(2)
-				for i, n := range []int{80, 81} {
-					wc := r.b.one(uint64(i), driver.Success)
-					if wc.ByteLen != uint32(head+n) || !bytes.Equal(r.b.bytes(i*128+head, n), r.a.bytes(0, n)) {
-						t.Errorf("receive %d: %+v", i, wc)
-					}
-				}
-				r.b.share(2, 1, 128)
-				r.a.post(r.a.datagram(h, 4, 0, 200))
-				r.a.one(4, driver.Success)
-				r.b.none(time.Second)
-				r.must(r.b.q.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
-				r.b.one(2, driver.WRFlushErr)
-				r.b.wantEvent(driver.EventQPLastWQEReached)
-			})
-		})
-	}
-}
-
 // Windows are bound and freed by an unreliable connection too.
 func TestUCWindows(t *testing.T) {
 	inBubble(t, ucRig(rigConfig{}), func(r *rig) {

@@ -47,7 +47,7 @@ func (q *QP) address(e *uapi.RxeSendWQE, to *driver.Destination) error {
 	}
 	num := ah.num.Load()
 	if num == 0 {
-		return driver.ErrClosed
+		return errClosedAH
 	}
 	qkey := to.QKey
 	if qkey>>31 != 0 {

@@ -15,6 +15,8 @@ var (
 	errOtherSRQ     = fmt.Errorf("SRQ of another driver, device or protection domain: %w", syscall.EINVAL)
 	errHasSRQ       = fmt.Errorf("receives of this QP are posted to its SRQ: %w", syscall.EINVAL)
 	errNoAH         = fmt.Errorf("datagram without an address handle of this driver: %w", syscall.EINVAL)
+	errClosedAH     = fmt.Errorf("address handle: %w", driver.ErrClosed)
+	errClosedMW     = fmt.Errorf("memory window: %w", driver.ErrClosed)
 	errOtherAH      = fmt.Errorf("address handle of another protection domain: %w", syscall.EINVAL)
 	errDatagram     = fmt.Errorf("datagram longer than the MTU of the port: %w", syscall.EINVAL)
 	errNoBind       = fmt.Errorf("bind without a memory window: %w", syscall.EINVAL)

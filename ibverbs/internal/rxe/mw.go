@@ -96,7 +96,7 @@ func (w *MW) Close() error {
 	}
 	err := w.free()
 	if destroyed(err) {
-		w.lost = driver.ErrClosed
+		w.lost = errClosedMW
 	}
 	return err
 }

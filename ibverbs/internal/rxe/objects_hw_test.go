@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -390,5 +391,25 @@ func TestHWWindowOutlivesQP(t *testing.T) {
 			a.send(driver.SendWR{ID: 1, Op: driver.OpWrite, Flags: driver.Signaled, SGL: []driver.SGE{a.sge(0, 8)}, Remote: again.Remote()})
 			a.one(driver.Success)
 		})
+	}
+}
+
+// What Probe says of Linux 6.1, the kernel of the lab.
+func TestHWFeatures(t *testing.T) {
+	a := open(t, pairOne(t), shape{})
+	if r := release(a.dev.proc); !strings.HasPrefix(r, "6.1.") {
+		t.Skipf("the kernel is %s", r)
+	}
+	for f, by := range map[driver.Feature]driver.Lacks{
+		driver.FeatureSRQ: 0, driver.FeatureResizeSRQ: 0, driver.FeatureResizeCQ: 0, driver.FeatureUC: 0, driver.FeatureUD: 0,
+		driver.FeatureAH: 0, driver.FeatureMW2: 0, driver.FeatureMulticast: 0, driver.FeatureAtomics: 0, driver.FeatureFlowLabelPort: 0,
+		driver.FeatureMW1: driver.LacksDriver, driver.FeatureModerateCQ: driver.LacksDevice, driver.FeatureDMABuf: driver.LacksDevice,
+		driver.FeatureOnDemand: driver.LacksDevice,
+	} {
+		err := a.dev.Probe(f)
+		var lacks *driver.NotSupportedError
+		if by == 0 && err != nil || by != 0 && (!errors.As(err, &lacks) || lacks.By != by) {
+			t.Errorf("%s: %v, want %v", f, err, by)
+		}
 	}
 }
