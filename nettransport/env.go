@@ -1,13 +1,11 @@
 package nettransport
 
 import (
-	"fmt"
 	"net/netip"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/ncclenv"
 	"github.com/purerdma/purerdma/qp"
 	"github.com/purerdma/purerdma/socketboot"
 )
@@ -18,87 +16,63 @@ import (
 // SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT, MQP_RETRY_CNT, MQP_RETRY_SLEEP_MSEC; and NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY. NCCL_IB_ROCE_VERSION_NUM may be 2 only:
 // version 1 is taken where there is no other.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
-	e := env{get: getenv}
+	e := ncclenv.Reader{Getenv: getenv, Wrap: func(name string, err error) error {
+		return &ibverbs.Error{Op: "read environment", Object: name, Err: err}
+	}}
 	var c Config
-	c.HCA = getenv("NCCL_IB_HCA")
+	c.HCA = e.Text("NCCL_IB_HCA")
 	if _, err := parseHCA(c.HCA); err != nil {
-		e.fail("NCCL_IB_HCA", err)
+		e.Fail("NCCL_IB_HCA", err)
 	}
-	e.number("NCCL_IB_QPS_PER_CONNECTION", 1, socketboot.MaxQPs, func(n int) { c.QPsPerConn = n })
-	e.number("NCCL_IB_SPLIT_DATA_ON_QPS", 0, 1, func(n int) { c.Split = n == 1 })
-	e.number("NCCL_IB_USE_INLINE", 0, 1, func(n int) { c.Inline = n == 1 })
-	e.number("NCCL_IB_ADAPTIVE_ROUTING", -2, 1, func(n int) {
+	e.Number("NCCL_IB_QPS_PER_CONNECTION", 1, socketboot.MaxQPs, func(n int) { c.QPsPerConn = n })
+	e.Flag("NCCL_IB_SPLIT_DATA_ON_QPS", func(on bool) { c.Split = on })
+	e.Flag("NCCL_IB_USE_INLINE", func(on bool) { c.Inline = on })
+	e.Number("NCCL_IB_ADAPTIVE_ROUTING", -2, 1, func(n int) {
 		switch n {
 		case 0:
 			c.AdaptiveRouting = Off
 		case 1:
 			c.AdaptiveRouting = On
 		case -1:
-			e.fail("NCCL_IB_ADAPTIVE_ROUTING", fmt.Errorf("is -1, want 0, 1 or -2: %w", syscall.EINVAL))
+			e.Refuse("NCCL_IB_ADAPTIVE_ROUTING", "-1", "0, 1 or -2")
 		}
 	})
-	e.number("NCCL_IB_AR_THRESHOLD", 0, MaxMessage, func(n int) {
+	e.Number("NCCL_IB_AR_THRESHOLD", 0, MaxMessage, func(n int) {
 		if c.ARThreshold = n; n == 0 {
 			c.ARThreshold = -1 // the zero of a Config is the default
 		}
 	})
-	e.number("NCCL_IB_ROCE_VERSION_NUM", 2, 2, func(int) {})
-	e.queuePairs(&c)
-	c.Net.IfName = getenv("NCCL_SOCKET_IFNAME")
-	switch f := socketboot.Family(getenv("NCCL_SOCKET_FAMILY")); f {
+	e.Number("NCCL_IB_ROCE_VERSION_NUM", 2, 2, func(int) {})
+	queuePairs(&e, &c)
+	c.Net.IfName = e.Text("NCCL_SOCKET_IFNAME")
+	switch f := socketboot.Family(e.Text("NCCL_SOCKET_FAMILY")); f {
 	case socketboot.AnyFamily, socketboot.FamilyIPv4, socketboot.FamilyIPv6:
 		c.Net.Family = f
 	default:
-		e.fail("NCCL_SOCKET_FAMILY", fmt.Errorf("is %q, want AF_INET or AF_INET6: %w", f, syscall.EINVAL))
+		e.Refuse("NCCL_SOCKET_FAMILY", string(f), "AF_INET or AF_INET6")
 	}
-	return c, e.err
-}
-
-// env reads variables and keeps the first error.
-type env struct {
-	get func(string) string
-	err error
-}
-
-func (e *env) fail(name string, err error) {
-	if e.err == nil {
-		e.err = &ibverbs.Error{Op: "read environment", Object: name, Err: err}
-	}
-}
-
-// number gives the variable to set, if there is one.
-func (e *env) number(name string, least, most int, set func(int)) {
-	s := e.get(name)
-	if s == "" {
-		return
-	}
-	n, err := strconv.ParseInt(s, 0, 64)
-	if err != nil || n < int64(least) || n > int64(most) {
-		e.fail(name, fmt.Errorf("is %q, want a number from %d to %d: %w", s, least, most, syscall.EINVAL))
-		return
-	}
-	set(int(n))
+	return c, e.Err()
 }
 
 // queuePairs reads what becomes an option of queue pairs.
-func (e *env) queuePairs(c *Config) {
+func queuePairs(e *ncclenv.Reader, c *Config) {
 	add := func(o qp.Option) { c.QP = append(c.QP, o) }
-	e.number("NCCL_IB_GID_INDEX", -1, 1<<16, func(n int) { add(qp.WithGIDIndex(n)) })
-	e.number("NCCL_IB_PKEY", 0, 1<<16-1, func(n int) { add(qp.WithPKeyIndex(n)) })
-	e.number("NCCL_IB_SL", 0, 15, func(n int) { add(qp.WithServiceLevel(uint8(n))) })
-	e.number("NCCL_IB_TC", 0, 255, func(n int) { add(qp.WithTrafficClass(uint8(n))) })
-	e.number("NCCL_IB_FIFO_TC", -1, 255, func(n int) {
+	e.Number("NCCL_IB_GID_INDEX", -1, 1<<16, func(n int) { add(qp.WithGIDIndex(n)) })
+	e.Number("NCCL_IB_PKEY", 0, 1<<16-1, func(n int) { add(qp.WithPKeyIndex(n)) })
+	e.Number("NCCL_IB_SL", 0, 15, func(n int) { add(qp.WithServiceLevel(uint8(n))) })
+	e.Number("NCCL_IB_TC", 0, 255, func(n int) { add(qp.WithTrafficClass(uint8(n))) })
+	e.Number("NCCL_IB_FIFO_TC", -1, 255, func(n int) {
 		if n >= 0 {
 			c.RecvQP = append(c.RecvQP, qp.WithTrafficClass(uint8(n)))
 		}
 	})
-	e.number("NCCL_IB_MQP_RETRY_CNT", 0, 1<<16, func(n int) { add(func(p *qp.Params) { p.RTRRetries = n }) })
-	e.number("NCCL_IB_MQP_RETRY_SLEEP_MSEC", 0, 1<<16, func(n int) {
+	e.Number("NCCL_IB_MQP_RETRY_CNT", 0, 1<<16, func(n int) { add(func(p *qp.Params) { p.RTRRetries = n }) })
+	e.Number("NCCL_IB_MQP_RETRY_SLEEP_MSEC", 0, 1<<16, func(n int) {
 		add(func(p *qp.Params) { p.RTRRetryWait = time.Duration(n) * time.Millisecond })
 	})
 	timeout, retry := -1, -1
-	e.number("NCCL_IB_TIMEOUT", 0, 31, func(n int) { timeout = n })
-	e.number("NCCL_IB_RETRY_CNT", 0, 7, func(n int) { retry = n })
+	e.Number("NCCL_IB_TIMEOUT", 0, 31, func(n int) { timeout = n })
+	e.Number("NCCL_IB_RETRY_CNT", 0, 7, func(n int) { retry = n })
 	if timeout >= 0 || retry >= 0 {
 		add(func(p *qp.Params) {
 			if timeout >= 0 {
@@ -110,19 +84,19 @@ func (e *env) queuePairs(c *Config) {
 		})
 	}
 	var want qp.GIDWant
-	switch f := e.get("NCCL_IB_ADDR_FAMILY"); f {
+	switch f := e.Text("NCCL_IB_ADDR_FAMILY"); f {
 	case "":
 	case "AF_INET":
 		want.Family = qp.IPv4
 	case "AF_INET6":
 		want.Family = qp.IPv6
 	default:
-		e.fail("NCCL_IB_ADDR_FAMILY", fmt.Errorf("is %q, want AF_INET or AF_INET6: %w", f, syscall.EINVAL))
+		e.Refuse("NCCL_IB_ADDR_FAMILY", f, "AF_INET or AF_INET6")
 	}
-	if s := e.get("NCCL_IB_ADDR_RANGE"); s != "" {
+	if s := e.Text("NCCL_IB_ADDR_RANGE"); s != "" {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			e.fail("NCCL_IB_ADDR_RANGE", fmt.Errorf("is %q, want an address and a prefix length, 10.0.0.0/8: %w", s, syscall.EINVAL))
+			e.Refuse("NCCL_IB_ADDR_RANGE", s, "an address and a prefix length, 10.0.0.0/8")
 		}
 		want.Range = p.Masked()
 	}

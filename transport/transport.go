@@ -1,7 +1,28 @@
-// Package transport connects the ranks of a job: what a rank tells the others of itself, and the transports that move data
-// between two of them.
+// Package transport connects the ranks of a job: for each peer the first of P2P, SHM, NET and CollNet that can, set up in the order of
+// NCCL 2.25.1, and says why it was that one.
 //
-// The types of the seam under the transports are those of transport/driver, which only transports import.
+// A rank joins a job (socketboot/bootstrap) and makes a [Communicator] of it. [Communicator.Connect] sets up the connections that [Links]
+// names, at all ranks together, after which each has its [Connector]s:
+//
+//	comm, err := transport.New(ctx, transport.Config{Job: job, Transports: transports, Channels: 2})
+//	err = comm.Connect(ctx, transport.Ring(job.Rank(), job.Size(), 2))
+//	next := comm.Connector(transport.End{Peer: 1, Channel: 0, Send: true}).Conn()
+//
+// # The loop
+//
+// In step i a rank receives from rank − i and sends to rank + i. It lets the chosen transport set up its ends, channel by channel, those
+// that receive first; sends the 256-byte blobs of its receiving ends to rank − i and those of its sending ends to rank + i; and takes
+// theirs. Where both peers are the same rank it is one message each way, and what comes first in the peer's is what it receives,
+// so what this rank sends. After 128 steps, or the last, all ends of these steps are connected, polled in turn, before the next batch
+// begins. Then every rank tells each of its peers that it has finished, since a fast one might free what a slow one has still to map.
+//
+// # Where it is more than NCCL's
+//
+// Before the loop all ranks compare what they mean to connect: a channel for which only one end has a mask is an error at
+// every rank that names both ends, and not a hang. Blobs travel with the transport that was chosen for them: where the ends
+// differ both take the later one, and say so. When a rank fails, in whatever way, it tells its peers in place of the blobs; nobody waits
+// in vain; at the end all ranks vote, and unless all have succeeded every rank closes what this call has made. Then Connect can be called again.
+// A rank that dies is named by the job to all.
 package transport
 
 import "github.com/purerdma/purerdma/transport/driver"

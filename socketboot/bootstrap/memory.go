@@ -51,25 +51,27 @@ func (m *Memory) Send(ctx context.Context, to int, tag uint32, b []byte) error {
 		return err
 	}
 	m.hub.pause(m.rank)
-	op := fmt.Sprintf("send with tag %#x", tag)
-	if err := m.blame(to, op, m.usable(ctx, to, op)); err != nil {
-		return err
+	err := m.usable(ctx, to)
+	if err == nil {
+		err = m.hub.members[to].put(m.rank, tag, append([]byte{}, b...))
+		if errors.Is(err, net.ErrClosed) {
+			err = ErrLeft
+		}
 	}
-	err := m.hub.members[to].put(m.rank, tag, append([]byte{}, b...))
-	if errors.Is(err, net.ErrClosed) {
-		return m.about(to, op, ErrLeft)
+	if err != nil {
+		return m.blame(to, fmt.Sprintf("send with tag %#x", tag), err)
 	}
-	return m.blame(to, op, err)
+	return nil
 }
 
-func (m *Memory) usable(ctx context.Context, to int, op string) error {
+func (m *Memory) usable(ctx context.Context, to int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
 		return m.err
 	}
 	if _, gone := m.left[to]; gone {
-		return m.about(to, op, ErrLeft)
+		return ErrLeft
 	}
 	return causeOf(ctx)
 }

@@ -129,7 +129,10 @@ func (s *state) Recv(ctx context.Context, from int, tag uint32) (b []byte, err e
 		b, ok, err = s.take(key{from, tag})
 		return ok, err
 	})
-	return b, s.blame(from, fmt.Sprintf("receive with tag %#x", tag), err)
+	if err != nil {
+		return nil, s.blame(from, fmt.Sprintf("receive with tag %#x", tag), err)
+	}
+	return b, nil
 }
 
 func (s *state) checkRank(what string, rank int) error {
