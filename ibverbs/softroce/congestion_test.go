@@ -1,7 +1,6 @@
 package softroce
 
 import (
-	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -177,15 +176,15 @@ func TestECNOnSockets(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("package net tells no type of service")
 	}
-	a4, b4 := netip.MustParseAddr("127.0.0.131"), netip.MustParseAddr("127.0.0.132")
-	t.Run("UDP", func(t *testing.T) { ecnOnSockets(t, OnUDP(), a4, b4) })
+	t.Run("UDP", func(t *testing.T) { ecnOnSockets(t, OnUDP()) })
 	t.Run("packet sockets", func(t *testing.T) {
 		needPacketSockets(t)
-		ecnOnSockets(t, OnPacketSockets(), a4, b4)
+		ecnOnSockets(t, OnPacketSockets())
 	})
 }
 
-func ecnOnSockets(t *testing.T, n Network, addrs ...netip.Addr) {
+func ecnOnSockets(t *testing.T, n Network) {
+	addrs := loopbacks(2)
 	r := &rig{t: t, cfg: rigConfig{typ: driver.RC, mtu: driver.MTU1024, timeout: 16, retryCnt: 7, rdAtomic: 1, access: everything, memory: 1 << 16, depth: 4, cqDepth: 16}}
 	r.a, r.b = &end{r: r, name: 'a', addr: addrs[0]}, &end{r: r, name: 'b', addr: addrs[1]}
 	for i, e := range []*end{r.a, r.b} {

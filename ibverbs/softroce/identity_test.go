@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
-	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -141,8 +140,7 @@ func TestR41aIdentification(t *testing.T) {
 // device: sealed for 0x1234, sealed for none, and sealed for 0. It sees how many
 // the device takes.
 func identification(t *testing.T, n Network, taken uint64) {
-	first := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(256)), byte(1 + rand.IntN(250))})
-	addrs := []netip.Addr{first, first.Next()}
+	addrs := loopbacks(2)
 	drv := New(Config{Addrs: addrs[:1], Network: n})
 	devices, _ := drv.Devices()
 	r := &rig{t: t, cfg: rigConfig{typ: driver.RC, mtu: driver.MTU1024, timeout: 14, retryCnt: 7, rdAtomic: 1, access: everything, memory: 4096, depth: 4, cqDepth: 16}}
