@@ -122,6 +122,50 @@ func ExamplePD_CreateAHFromWC() {
 	// pong
 }
 
+// Serves several peers from one queue of receives, and hears when it runs low.
+func ExampleSRQ() {
+	// A network in memory; without Network the devices are on UDP.
+	drv := softroce.New(softroce.Config{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Network: softroce.OnSim(softroce.NewSim(softroce.SimConfig{}))})
+	dev := must2(ibverbs.Open("soft0", ibverbs.WithDrivers(drv)))
+	defer dev.Close()
+	pd, cq, buf := must2(dev.AllocPD()), must2(dev.CreateCQ(64, ibverbs.WithEvents())), must2(mr.Alloc(4096))
+	defer buf.Close()
+	mem := must2(pd.RegMR(buf, ibverbs.LocalWrite))
+	events := dev.Subscribe()
+	defer events.Close()
+
+	// Four receives, and an event when fewer than two are left.
+	srq := must2(pd.CreateSRQ(ibverbs.SRQConfig{WR: 4, SGE: 1, Limit: 2}))
+	for id := range uint64(4) {
+		must2(srq.PostRecv(ibverbs.RecvWR{ID: id, SGL: []ibverbs.SGE{mem.SGE(int(id)*64, 64)}}))
+	}
+	// Three clients, each with a QP of its own at the server.
+	clients := must2(dev.CreateCQ(16))
+	for i := range 3 {
+		client, server := must2(qp.New(pd, clients, clients, qp.WithInline(64))), must2(qp.New(pd, cq, cq, qp.WithSRQ(srq)))
+		try2(client.Connect(server.Info()))
+		try2(server.Connect(client.Info()))
+		must2(client.PostSend(ibverbs.SendWR{Op: ibverbs.OpSend, Inline: fmt.Append(nil, "client ", i)}))
+
+		var wcs [1]ibverbs.WC
+		must2(cq.Wait(context.Background(), wcs[:]))
+		try2(cq.Err(&wcs[0]))
+		fmt.Printf("receive %d: %s\n", wcs[0].ID, buf.Bytes()[64*wcs[0].ID:][:wcs[0].ByteLen])
+	}
+	for {
+		if e := must2(events.Next(context.Background())); e.Object == srq {
+			fmt.Println(e.Type)
+			break
+		}
+	}
+	// Output:
+	// receive 0: client 0
+	// receive 1: client 1
+	// receive 2: client 2
+	// IBV_EVENT_SRQ_LIMIT_REACHED
+}
+
 func must2[T any](v T, err error) T {
 	try2(err)
 	return v

@@ -8,8 +8,9 @@ import (
 
 // MW is a memory window of type 2 (IBTA 10.6.7): remote rights to a part of an
 // MR, given and taken back by requests of a QP, without a call into the kernel.
-// Only the QP that bound it reaches it; once that one is closed or reset, it is bound
-// to nothing again.
+// Only the peer of the QP that bound it reaches it, until OpLocalInv or the peer's
+// OpSendWithInv frees it, or that QP is closed or reset: then it is bound to nothing
+// again.
 type MW struct {
 	dev *device
 	d   driver.MW
@@ -36,11 +37,15 @@ func (p *PD) AllocMW() (*MW, error) {
 }
 
 // Bind is what to post as SendWR.Bind of an OpBindMW: n bytes of m from off on,
-// with the rights a. The MR needs MWBind. Each call takes the next key, so that a
-// peer that still has the last one is refused; BindMW.Remote is for the peer, once
-// the request has completed. What was made before the QP went that had bound the
-// window may be refused: make it anew. A range outside the MR panics, as a slice
-// expression does.
+// with the rights a, which are remote ones and need not be those of the MR. The MR
+// needs MWBind, and LocalWrite if they change memory. A window that is bound must be
+// freed before the next bind, and a bind of no bytes frees none (IBTA o10-37.2.30
+// and .40): both complete in MWBindErr and leave the QP in error.
+//
+// Each call takes the next key, so that a peer that still has the last one is
+// refused; BindMW.Remote is for the peer, once the request has completed. What was
+// made before the QP went that had bound the window may be refused: make it anew. A
+// range outside the MR panics, as a slice expression does.
 func (w *MW) Bind(m *MR, off, n int, a Access) BindMW {
 	if off < 0 || n < 0 || uint64(off)+uint64(n) > m.n {
 		outside(off, n, m.n)

@@ -140,5 +140,6 @@ func outside(off, n int, size uint64) {
 }
 
 // Close ends the registration. It returns when no access by the device is in
-// progress. Requests still queued that use it fail.
+// progress. Requests still queued that use it fail. While a window is bound to it,
+// it is ErrBusy and changes nothing.
 func (m *MR) Close() error { return m.dev.closeNode("close MR", m.node) }

@@ -10,6 +10,12 @@ import (
 // SRQ is a receive queue that several QPs share (struct ibv_srq): a message to
 // any of them takes the oldest receive. The completion comes in the receive CQ
 // of that QP.
+//
+// A QP that fails leaves the receives to the others. One that a message was coming
+// into completes as flushed, then EventQPLastWQEReached says that the QP takes no
+// more: who counts receives moves a QP to Err, waits for the event and takes the
+// completions out before Close or Reset, which drop them. Soft-RoCE of Linux 6.1 does
+// not have the event.
 type SRQ struct {
 	dev  *device
 	d    driver.SRQ

@@ -17,6 +17,10 @@ type Params struct {
 	// GID is what the GID must be like where GIDIndex is -1.
 	GID GIDWant
 
+	// SRQ is where receives come from, nil for a queue of the QP's own; with it
+	// RecvDepth counts for nothing.
+	SRQ *ibverbs.SRQ
+
 	SendDepth, RecvDepth int // requests
 	SGEs                 int // entries of a request, in either queue
 	Inline               int // bytes
@@ -86,6 +90,9 @@ func WithPKeyIndex(i int) Option { return func(p *Params) { p.PKeyIndex = i } }
 func WithDepth(send, recv int) Option {
 	return func(p *Params) { p.SendDepth, p.RecvDepth = send, recv }
 }
+
+// WithSRQ has the queue pair take its receives from s, which several may share.
+func WithSRQ(s *ibverbs.SRQ) Option { return func(p *Params) { p.SRQ = s } }
 
 // WithSGEs sets how many pieces of memory a request gathers or scatters.
 func WithSGEs(n int) Option { return func(p *Params) { p.SGEs = n } }

@@ -83,7 +83,7 @@ func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
 		return nil, err
 	}
 	var err error
-	if q.QP, err = pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.RC, SendCQ: send, RecvCQ: recv, Cap: ibverbs.QPCap{
+	if q.QP, err = pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.RC, SendCQ: send, RecvCQ: recv, SRQ: p.SRQ, Cap: ibverbs.QPCap{
 		SendWR: p.SendDepth, RecvWR: p.RecvDepth, SendSGE: p.SGEs, RecvSGE: p.SGEs, Inline: p.Inline}}); err != nil {
 		return nil, err
 	}

@@ -146,7 +146,8 @@ type CompChannel interface {
 	Close() error
 }
 
-// MR is a memory registration. Close returns when no access is in progress.
+// MR is a memory registration. Close returns when no access is in progress. While a
+// window is bound to it, it is ErrBusy and changes nothing (IBTA 10.6.7.2.6).
 type MR interface {
 	Keys() (lkey, rkey uint32)
 	Close() error
