@@ -17,6 +17,7 @@ type Conn struct {
 	life  *life
 	link  link
 	peer  Peer
+	token Token // by which it was dialled, at the Listener's side
 	split bool
 }
 

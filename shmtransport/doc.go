@@ -46,6 +46,11 @@
 // message. The order of its two accesses would take a fence for each message; instead whoever goes to sleep makes it for both
 // (membarrier). Where the kernel has no such call both sides take the fence. The order of the steps is explored exhaustively by a test.
 //
+// # Behind package transport
+//
+// [Transport] is SHM for package transport. Its connectors share NCCL's layout, SendMem, RecvMem and the buffers of the protocols, for
+// ends that a GPU reads or writes, and where neither rank has a GPU a ring beside it.
+//
 // # Trust
 //
 // The other process is of an allowed user, and not trusted further: it may write anything anywhere in the shared memory at any time. Each

@@ -47,11 +47,12 @@ var fileName = regexp.MustCompile(`^nccl-[A-Za-z0-9]{6}$`)
 // when it is complete, and only if nothing has that name; what lies under other names is not touched, but for files that a process of
 // this user left there when it was killed: those are removed. All pages are reserved: too little room is an error that says how much
 // there is.
-func MakeFile(dir string, opts ...Option) (*File, error) {
+func MakeFile(dir string, opts ...Option) (*File, error) { return makeFile(dir, newOptions(opts)) }
+
+func makeFile(dir string, o options) (*File, error) {
 	if dir == "" {
 		dir = DefaultDir
 	}
-	o := newOptions(opts)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -73,6 +74,9 @@ func (f *File) fill(dir string) (err error) {
 		return err
 	}
 	if f.span, err = reserve(fd, f.options.geometry); err != nil {
+		return err
+	}
+	if err := f.options.use(fd, f.options.geometry); err != nil {
 		return err
 	}
 	h, _ := views(f.span, f.options.geometry)
@@ -117,15 +121,25 @@ func (f *File) Name() string { return f.name }
 // Attached waits until the other process has attached the file, and gives this end of the connection. The File is spent then, also
 // after an error.
 func (f *File) Attached(ctx context.Context) (*Conn, error) {
-	h, _ := views(f.span, f.options.geometry)
 	const step, most = 100 * time.Microsecond, 10 * time.Millisecond
-	for d := step; atomic.LoadUint32(&h.attached) == 0; d = min(2*d, most) {
+	for d := step; !f.attached(); d = min(2*d, most) {
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(cause.Of(ctx), f.Close())
 		case <-time.After(d):
 		}
 	}
+	return f.conn()
+}
+
+// attached reports whether the other process has mapped the file.
+func (f *File) attached() bool {
+	h, _ := views(f.span, f.options.geometry)
+	return atomic.LoadUint32(&h.attached) != 0
+}
+
+// conn is the connection of a file that is attached.
+func (f *File) conn() (*Conn, error) {
 	if err := f.span.Retain(); err != nil { // for the link
 		return nil, errors.Join(err, f.Close())
 	}
@@ -161,7 +175,9 @@ func (f *File) Close() error {
 // AttachFile attaches the file that another process made in dir ("" = DefaultDir) and removes its name: from there on nothing can be
 // left behind. The file is checked before it is mapped: a regular one, of this user, for this user alone, with one name, of the size
 // that its header speaks of.
-func AttachFile(dir, name string) (*Conn, error) {
+func AttachFile(dir, name string) (*Conn, error) { return attachFile(dir, name, options{}) }
+
+func attachFile(dir, name string, o options) (*Conn, error) {
 	if dir == "" {
 		dir = DefaultDir
 	}
@@ -174,14 +190,14 @@ func AttachFile(dir, name string) (*Conn, error) {
 		return nil, &fs.PathError{Op: "attach shared memory", Path: path, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), path)
-	c, err := attachChecked(file, path)
+	c, err := attachChecked(file, path, o)
 	if err != nil {
 		return nil, errors.Join(&fs.PathError{Op: "attach shared memory", Path: path, Err: err}, file.Close())
 	}
 	return c, nil
 }
 
-func attachChecked(file *os.File, path string) (*Conn, error) {
+func attachChecked(file *os.File, path string, o options) (*Conn, error) {
 	fd := int(file.Fd())
 	if err := ours(fd); err != nil {
 		return nil, err
@@ -189,6 +205,9 @@ func attachChecked(file *os.File, path string) (*Conn, error) {
 	span, g, err := attach(fd)
 	if err != nil {
 		return nil, err
+	}
+	if err := o.use(fd, g); err != nil {
+		return nil, errors.Join(err, span.Release())
 	}
 	h, _ := views(span, g)
 	if held, err := locked(fd, lockMaker); err != nil || !held {

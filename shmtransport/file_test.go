@@ -133,10 +133,10 @@ func TestAttachRefuses(t *testing.T) {
 	if err := write(secret, text); err != nil {
 		t.Fatal(err)
 	}
-	g := geometry{minCells, minData}
+	g := geometry{minCells, minData, 0}
 	var header [headerText]byte
 	g.encode(&header)
-	whole := string(header[:]) + strings.Repeat("\x00", g.size()-headerText)
+	whole := string(header[:]) + strings.Repeat("\x00", int(g.size())-headerText)
 	for name, c := range map[string]struct {
 		plant func(path string) error
 		want  string
@@ -202,7 +202,7 @@ func TestFileIsAttachedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := attachChecked(third, path); !errors.Is(err, unix.EAGAIN) {
+	if c, err := attachChecked(third, path, options{}); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("%v, %v", c, err)
 	}
 	_ = third.Close()

@@ -170,7 +170,7 @@ func memfd(t *testing.T, size int64, text []byte, seals int) int {
 
 // Whatever arrives instead of an offer is refused with its reason, and every descriptor that came is closed.
 func TestOffersOfALiar(t *testing.T) {
-	g := geometry{minCells, minData}
+	g := geometry{minCells, minData, 0}
 	var text [headerText]byte
 	g.encode(&text)
 	with := func(off int, v uint32) []byte {
@@ -181,7 +181,7 @@ func TestOffersOfALiar(t *testing.T) {
 	hello := packet{}.encode()
 	bad := append([]byte(nil), hello...)
 	bad[16] = 9
-	good := func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), text[:], sealed)} }
+	good := func(t *testing.T) []int { return []int{memfd(t, g.size(), text[:], sealed)} }
 	for name, c := range map[string]struct {
 		packet []byte
 		fds    func(t *testing.T) []int
@@ -199,8 +199,8 @@ func TestOffersOfALiar(t *testing.T) {
 			}
 			return fds
 		}, "more than one"},
-		"not sealed":   {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), text[:], unix.F_SEAL_GROW)} }, "seals"},
-		"not writable": {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), text[:], sealed|unix.F_SEAL_WRITE)} }, "operation not permitted"},
+		"not sealed":   {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), text[:], unix.F_SEAL_GROW)} }, "seals"},
+		"not writable": {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), text[:], sealed|unix.F_SEAL_WRITE)} }, "operation not permitted"},
 		"a socket": {hello, func(t *testing.T) []int {
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 			if err != nil {
@@ -208,14 +208,14 @@ func TestOffersOfALiar(t *testing.T) {
 			}
 			return []int{fd}
 		}, "seals"},
-		"too short":           {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size())-4096, text[:], sealed)} }, "its header speaks of"},
+		"too short":           {hello, func(t *testing.T) []int { return []int{memfd(t, g.size()-4096, text[:], sealed)} }, "its header speaks of"},
 		"empty":               {hello, func(t *testing.T) []int { return []int{memfd(t, 0, nil, sealed)} }, "0 bytes"},
-		"not a header":        {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(0, 1), sealed)} }, "does not begin"},
-		"header of a version": {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(16, 2), sealed)} }, "version 2"},
-		"17 cells":            {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(20, 17), sealed)} }, "17 cells"},
-		"very many cells":     {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(20, 1<<31), sealed)} }, "cells"},
-		"data without an end": {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(28, 1<<31), sealed)} }, "data"},
-		"data of an odd size": {hello, func(t *testing.T) []int { return []int{memfd(t, int64(g.size()), with(24, minData+1), sealed)} }, "data"},
+		"not a header":        {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(0, 1), sealed)} }, "does not begin"},
+		"header of a version": {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(16, 2), sealed)} }, "version 2"},
+		"17 cells":            {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(20, 17), sealed)} }, "17 cells"},
+		"very many cells":     {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(20, 1<<31), sealed)} }, "cells"},
+		"data without an end": {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(28, 1<<31), sealed)} }, "data"},
+		"data of an odd size": {hello, func(t *testing.T) []int { return []int{memfd(t, g.size(), with(24, minData+1), sealed)} }, "data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := openFiles(t)
@@ -256,7 +256,7 @@ func TestOffersOfALiar(t *testing.T) {
 // The side that offers is told why it is refused, and does not wait for ever for one that says nothing.
 func TestRefusals(t *testing.T) {
 	x, y := sockets(t)
-	go func() { _, _ = Take(context.Background(), y, WithToken(Token{1})) }()
+	go func(nc *net.UnixConn) { _, _ = Take(context.Background(), nc, WithToken(Token{1})) }(y)
 	if _, err := Offer(t.Context(), x); err == nil || !strings.Contains(err.Error(), "another token") {
 		t.Errorf("another token: %v", err)
 	}
@@ -348,7 +348,7 @@ func TestAnotherUser(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	x, y := sockets(t)
-	o := options{geometry: geometry{minCells, minData}, uids: []uint32{65534}}
+	o := options{geometry: geometry{minCells, minData, 0}, uids: []uint32{65534}}
 	if _, err := checkPeer(x, o); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "user 0") {
 		t.Error(err)
 	}

@@ -21,6 +21,7 @@ const (
 
 	minCells, maxCells = 16, 1 << 16
 	minData, maxData   = 64 << 10, 1 << 30
+	maxExtra           = 1 << 32
 )
 
 // cell is what a receiver polls, 16 bytes: the value, then the word that says that it is there. The word is stored last.
@@ -88,8 +89,11 @@ const (
 	headerVersion = 1
 )
 
-// geometry is how large the parts of a connection's memory are.
-type geometry struct{ cells, data int }
+// geometry is how large the parts of a connection's memory are: each ring's, and what follows the rings for other uses.
+type geometry struct {
+	cells, data int
+	extra       int64
+}
 
 var errGeometry = errors.New("sizes of shared memory that cannot be")
 
@@ -101,13 +105,16 @@ func (g geometry) check() error {
 		return fmt.Errorf("%w: %d cells, want a power of two from %d to %d", errGeometry, g.cells, minCells, maxCells)
 	case g.data < minData || g.data > maxData || !powerOfTwo(g.data):
 		return fmt.Errorf("%w: %d bytes of data, want a power of two from %d to %d", errGeometry, g.data, minData, maxData)
+	case g.extra < 0 || g.extra > maxExtra || g.extra%pageSize != 0:
+		return fmt.Errorf("%w: %d bytes beside the rings, want whole pages up to %d", errGeometry, g.extra, int64(maxExtra))
 	}
 	return nil
 }
 
 func (g geometry) cellBytes() int { return (g.cells*16 + pageSize - 1) / pageSize * pageSize }
 func (g geometry) ring() int      { return pageSize + g.cellBytes() + g.data }
-func (g geometry) size() int      { return pageSize + 2*g.ring() }
+func (g geometry) rings() int     { return pageSize + 2*g.ring() }
+func (g geometry) size() int64    { return int64(g.rings()) + g.extra }
 
 // maxPart bounds what one cell announces. A part that does not fit before the end of data wastes what is there, and a quarter may be
 // free without the sender knowing it yet: with a quarter for a part there is always room for it once the receiver has read all.
@@ -115,13 +122,14 @@ func maxPart(data int) int { return min(data/4, sizeMask) }
 
 // encode fills the text of a header.
 //
-//	0 magic (16), 16 version u32, 20 cells u32, 24 data u64, 32 zero
+//	0 magic (16), 16 version u32, 20 cells u32, 24 data u64, 32 extra u64, 40 zero
 func (g geometry) encode(b *[headerText]byte) {
 	*b = [headerText]byte{}
 	copy(b[:], headerMagic)
 	binary.LittleEndian.PutUint32(b[16:], headerVersion)
 	binary.LittleEndian.PutUint32(b[20:], uint32(g.cells))
 	binary.LittleEndian.PutUint64(b[24:], uint64(g.data))
+	binary.LittleEndian.PutUint64(b[32:], uint64(g.extra))
 }
 
 // decodeGeometry checks a header that somebody else wrote, in memory of size bytes.
@@ -133,14 +141,15 @@ func decodeGeometry(b [headerText]byte, size int64) (geometry, error) {
 		return geometry{}, fmt.Errorf("%w: version %d, want %d: both processes need the same release", errGeometry, v, headerVersion)
 	}
 	cells, data := binary.LittleEndian.Uint32(b[20:]), binary.LittleEndian.Uint64(b[24:])
-	if cells > maxCells || data > maxData {
-		return geometry{}, fmt.Errorf("%w: %d cells, %d bytes of data", errGeometry, cells, data)
+	extra := binary.LittleEndian.Uint64(b[32:])
+	if cells > maxCells || data > maxData || extra > maxExtra {
+		return geometry{}, fmt.Errorf("%w: %d cells, %d bytes of data, %d beside", errGeometry, cells, data, extra)
 	}
-	g := geometry{int(cells), int(data)}
+	g := geometry{int(cells), int(data), int64(extra)}
 	if err := g.check(); err != nil {
 		return geometry{}, err
 	}
-	if int64(g.size()) != size {
+	if g.size() != size {
 		return geometry{}, fmt.Errorf("%w: memory has %d bytes, its header speaks of %d", errGeometry, size, g.size())
 	}
 	return g, nil

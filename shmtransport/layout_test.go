@@ -29,20 +29,20 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, x.got, x.want)
 		}
 	}
-	if n := (geometry{DefaultCells, DefaultData}).size(); n != 4096+2*(4096+4096+2<<20) {
+	if n := (geometry{DefaultCells, DefaultData, 0}).size(); n != 4096+2*(4096+4096+2<<20) {
 		t.Errorf("a connection takes %d bytes", n)
 	}
 }
 
 func TestGeometry(t *testing.T) {
-	for _, g := range []geometry{{minCells, minData}, {DefaultCells, DefaultData}, {maxCells, maxData}} {
+	for _, g := range []geometry{{minCells, minData, pageSize}, {DefaultCells, DefaultData, 0}, {maxCells, maxData, maxExtra}} {
 		var b [headerText]byte
 		g.encode(&b)
-		got, err := decodeGeometry(b, int64(g.size()))
+		got, err := decodeGeometry(b, g.size())
 		if err != nil || got != g {
 			t.Errorf("%+v became %+v, %v", g, got, err)
 		}
-		if _, err := decodeGeometry(b, int64(g.size())+4096); !errors.Is(err, errGeometry) {
+		if _, err := decodeGeometry(b, g.size()+4096); !errors.Is(err, errGeometry) {
 			t.Errorf("another size of memory: %v", err)
 		}
 		if n := maxPart(g.data); n > sizeMask || n*4 > g.data {
@@ -53,15 +53,15 @@ func TestGeometry(t *testing.T) {
 
 func FuzzGeometry(f *testing.F) {
 	var b [headerText]byte
-	g := geometry{DefaultCells, DefaultData}
+	g := geometry{DefaultCells, DefaultData, 0}
 	g.encode(&b)
-	f.Add(b[:], int64(g.size()))
+	f.Add(b[:], g.size())
 	f.Fuzz(func(t *testing.T, text []byte, size int64) {
 		if len(text) < headerText {
 			return
 		}
 		g, err := decodeGeometry([headerText]byte(text[:headerText]), size)
-		if err == nil && (g.check() != nil || int64(g.size()) != size) {
+		if err == nil && (g.check() != nil || g.size() != size) {
 			t.Errorf("%+v in %d bytes", g, size)
 		}
 	})

@@ -19,6 +19,7 @@ type Listener struct {
 	o      options
 	ctx    context.Context
 	cancel context.CancelFunc
+	admit  func(Token) (options, error)
 	ready  chan *Conn
 	over   sync.WaitGroup
 }
@@ -29,6 +30,16 @@ const pending = 64
 // Listen listens at a Unix address: a path, an abstract name that begins with "@", or "" for an abstract name that nobody else has.
 // Abstract names reach the processes of the same network namespace.
 func Listen(addr string, opts ...Option) (*Listener, error) {
+	o := newOptions(opts)
+	return listenFor(addr, o, func(t Token) (options, error) {
+		if t != o.token {
+			return o, errToken
+		}
+		return o, nil
+	})
+}
+
+func listenFor(addr string, o options, admit func(Token) (options, error)) (*Listener, error) {
 	if addr == "" {
 		addr = "@purerdma-shm-" + rand.Text()
 	}
@@ -37,7 +48,7 @@ func Listen(addr string, opts ...Option) (*Listener, error) {
 		return nil, fmt.Errorf("shared memory at %s: %w", addr, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &Listener{l: l, o: newOptions(opts), ctx: ctx, cancel: cancel, ready: make(chan *Conn)}
+	x := &Listener{l: l, o: o, ctx: ctx, cancel: cancel, admit: admit, ready: make(chan *Conn)}
 	x.over.Go(x.serve)
 	return x, nil
 }
@@ -87,6 +98,8 @@ func (x *Listener) serve() {
 		select {
 		case slots <- struct{}{}:
 		case <-x.ctx.Done():
+			_ = nc.Close()
+			continue // to the error of Accept
 		}
 		hands.Go(func() {
 			defer func() { <-slots }()
@@ -99,12 +112,7 @@ func (x *Listener) serve() {
 
 // shake makes one handshake and hands the connection over.
 func (x *Listener) shake(nc *net.UnixConn) {
-	c, _, err := take(x.ctx, nc, x.o, func(t Token) error {
-		if t != x.o.token {
-			return fmt.Errorf("%w: another token", errHandshake)
-		}
-		return nil
-	})
+	c, err := take(x.ctx, nc, x.o, x.admit)
 	if err != nil {
 		return
 	}

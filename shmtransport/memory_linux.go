@@ -35,10 +35,10 @@ const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
 // reserve gives a new file its size and all its pages, maps it and writes the header.
 func reserve(fd int, g geometry) (offheap.Span, error) {
-	if err := allocate(fd, int64(g.size())); err != nil {
+	if err := allocate(fd, g.size()); err != nil {
 		return offheap.Span{}, err
 	}
-	span, err := offheap.MapFile(fd, 0, g.size())
+	span, err := offheap.MapFile(fd, 0, g.rings())
 	if err != nil {
 		return offheap.Span{}, err
 	}
@@ -59,25 +59,26 @@ func allocate(fd int, size int64) error {
 	}
 }
 
-// attach maps memory that another process made, after its size and header have been checked. fd stays the caller's.
+// attach maps the rings in memory that another process made, after its size and header have been checked. fd stays the caller's.
 func attach(fd int) (offheap.Span, geometry, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return offheap.Span{}, geometry{}, os.NewSyscallError("fstat", err)
 	}
-	largest := geometry{maxCells, maxData}.size()
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size < pageSize || st.Size > int64(largest) {
+	largest := geometry{maxCells, maxData, maxExtra}.size()
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size < pageSize || st.Size > largest {
 		return offheap.Span{}, geometry{}, fmt.Errorf("%w: a file of mode %#o with %d bytes, want a regular one of %d to %d", errGeometry, st.Mode, st.Size, pageSize, largest)
 	}
-	span, err := offheap.MapFile(fd, 0, int(st.Size))
+	var text [headerText]byte
+	if n, err := unix.Pread(fd, text[:], 0); err != nil || n != len(text) {
+		return offheap.Span{}, geometry{}, fmt.Errorf("%w: reading the header gave %d bytes (%v)", errGeometry, n, err)
+	}
+	g, err := decodeGeometry(text, st.Size)
 	if err != nil {
 		return offheap.Span{}, geometry{}, err
 	}
-	g, err := decodeGeometry([headerText]byte(span.Bytes()), st.Size)
-	if err != nil {
-		return offheap.Span{}, geometry{}, errors.Join(err, span.Release())
-	}
-	return span, g, nil
+	span, err := offheap.MapFile(fd, 0, g.rings())
+	return span, g, err
 }
 
 // attachMemfd is attach for a descriptor that came from a peer, which must not be able to make it shorter.

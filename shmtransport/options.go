@@ -9,6 +9,8 @@ type options struct {
 	geometry
 	uids  []uint32
 	token Token
+	// mapped, if not nil, is called with the memory's file once the rings are mapped; an error refuses the connection.
+	mapped func(fd int, g geometry) error
 }
 
 // Token tells connections apart that arrive at one Listener: whoever dials says the token that it was given.
@@ -28,8 +30,15 @@ func WithUsers(uids ...uint32) Option {
 // WithToken sets the token that Dial says.
 func WithToken(t Token) Option { return func(o *options) { o.token = t } }
 
+func (o options) use(fd int, g geometry) error {
+	if o.mapped == nil {
+		return nil
+	}
+	return o.mapped(fd, g)
+}
+
 func newOptions(opts []Option) options {
-	o := options{geometry: geometry{DefaultCells, DefaultData}}
+	o := options{geometry: geometry{DefaultCells, DefaultData, 0}}
 	for _, f := range opts {
 		f(&o)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/purerdma/purerdma/transport/driver"
 )
 
 var errLinux = fmt.Errorf("shared memory between processes needs Linux: %w", errors.ErrUnsupported)
@@ -52,3 +54,31 @@ func (*File) Close() error { return nil }
 
 // AttachFile is for Linux.
 func AttachFile(string, string) (*Conn, error) { return nil, errLinux }
+
+// Config of a Transport, which is for Linux.
+type Config struct{ Addr, Dir string }
+
+// Transport is for Linux.
+type Transport struct{}
+
+var _ driver.Transport = (*Transport)(nil)
+
+// New makes a transport that can connect nobody.
+func New(Config) *Transport { return &Transport{} }
+
+// Name is NCCL's.
+func (*Transport) Name() string { return "SHM" }
+
+// Describe has nothing to tell.
+func (*Transport) Describe(*driver.PeerInfo) error { return nil }
+
+// Close does nothing.
+func (*Transport) Close() error { return nil }
+
+// CanConnect says no.
+func (*Transport) CanConnect(_, _ *driver.PeerInfo) driver.Verdict {
+	return driver.Verdict{Reason: errLinux.Error()}
+}
+
+// Setup fails.
+func (*Transport) Setup(driver.Request, *driver.Blob) (driver.Connector, error) { return nil, errLinux }

@@ -78,12 +78,16 @@ func decodePacket(b []byte) (packet, error) {
 
 // Dial connects to a Listener's address. This side makes the memory.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Conn, error) {
+	return dial(ctx, addr, newOptions(opts))
+}
+
+func dial(ctx context.Context, addr string, o options) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unixpacket", addr)
 	if err != nil {
 		return nil, fmt.Errorf("shared memory with %s: %w%s", addr, err, dialHint(err))
 	}
-	c, err := Offer(ctx, nc.(*net.UnixConn), opts...)
+	c, err := offer(ctx, nc.(*net.UnixConn), o)
 	if err != nil {
 		return nil, fmt.Errorf("shared memory with %s: %w", addr, err)
 	}
@@ -99,8 +103,11 @@ func dialHint(err error) string {
 
 // Offer makes a connection's memory and offers it to the process at the other end of nc, a Unix socket that keeps packets apart
 // (SOCK_SEQPACKET), where Take takes it. nc is the connection's from here on, also after an error.
-func Offer(ctx context.Context, nc *net.UnixConn, opts ...Option) (c *Conn, err error) {
-	o := newOptions(opts)
+func Offer(ctx context.Context, nc *net.UnixConn, opts ...Option) (*Conn, error) {
+	return offer(ctx, nc, newOptions(opts))
+}
+
+func offer(ctx context.Context, nc *net.UnixConn, o options) (c *Conn, err error) {
 	stop := bound(ctx, nc)
 	defer func() { err = finish(ctx, nc, stop, err) }()
 	peer, err := checkPeer(nc, o)
@@ -113,6 +120,9 @@ func Offer(ctx context.Context, nc *net.UnixConn, opts ...Option) (c *Conn, err 
 	}
 	defer func() { _ = unix.Close(fd) }() // the mappings keep the memory
 	mine := packet{barriers: barriers(), token: o.token}
+	if err := o.use(fd, o.geometry); err != nil {
+		return nil, errors.Join(err, span.Release())
+	}
 	if _, _, err = nc.WriteMsgUnix(mine.encode(), unix.UnixRights(fd), nil); err == nil {
 		var p packet
 		if p, err = answer(nc); err == nil {
@@ -140,28 +150,30 @@ func answer(nc *net.UnixConn) (packet, error) {
 // Take takes what Offer offers. nc is the connection's from here on, also after an error.
 func Take(ctx context.Context, nc *net.UnixConn, opts ...Option) (*Conn, error) {
 	o := newOptions(opts)
-	c, _, err := take(ctx, nc, o, func(t Token) error {
+	return take(ctx, nc, o, func(t Token) (options, error) {
 		if t != o.token {
-			return fmt.Errorf("%w: another token", errHandshake)
+			return o, errToken
 		}
-		return nil
+		return o, nil
 	})
-	return c, err
 }
 
-func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) error) (c *Conn, t Token, err error) {
+var errToken = fmt.Errorf("%w: another token", errHandshake)
+
+// take is Take; admit decides by the token, and gives the options that go with it.
+func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) (options, error)) (c *Conn, err error) {
 	stop := bound(ctx, nc)
 	defer func() { err = finish(ctx, nc, stop, err) }()
 	peer, err := checkPeer(nc, o)
 	if err != nil {
-		return nil, t, err
+		return nil, err
 	}
 	p, fd, err := read(nc)
 	if err != nil {
-		return nil, t, err
+		return nil, err
 	}
 	if fd < 0 {
-		return nil, t, fmt.Errorf("%w: an offer without a descriptor", errHandshake)
+		return nil, fmt.Errorf("%w: an offer without a descriptor", errHandshake)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	mine := packet{barriers: barriers()}
@@ -169,17 +181,22 @@ func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) er
 		_, e := nc.Write(packet{refused: true, reason: err.Error()}.encode())
 		return errors.Join(err, e)
 	}
-	if err := admit(p.token); err != nil {
-		return nil, t, refuse(err)
+	if o, err = admit(p.token); err != nil {
+		return nil, refuse(err)
 	}
 	span, g, err := attachMemfd(fd)
 	if err != nil {
-		return nil, t, refuse(err)
+		return nil, refuse(err)
+	}
+	if err := o.use(fd, g); err != nil {
+		return nil, errors.Join(refuse(err), span.Release())
 	}
 	if _, err := nc.Write(mine.encode()); err != nil {
-		return nil, t, errors.Join(err, span.Release())
+		return nil, errors.Join(err, span.Release())
 	}
-	return joined(newConn(span, g, false, !(mine.barriers && p.barriers), peer), nc), p.token, nil
+	c = joined(newConn(span, g, false, !(mine.barriers && p.barriers), peer), nc)
+	c.token = p.token
+	return c, nil
 }
 
 // bound makes ctx, and HandshakeLimit, end what is read and written on nc.
