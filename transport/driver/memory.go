@@ -3,6 +3,7 @@ package driver
 import (
 	"structs"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/mr"
 )
 
@@ -40,6 +41,20 @@ type Conn struct {
 	Buffers [Protocols]*mr.Buffer
 	// FIFO tells that sizes of steps go through RecvMem's ConnFIFO, because a proxy needs them.
 	FIFO bool
+	// GPU is the connection where a GPU's kernels or copies move the data; the fields above are nil then.
+	GPU *GPUConn
+}
+
+// GPUConn is a connection in the memory of GPUs, as this end's GPU addresses it.
+type GPUConn struct {
+	Context gpu.Context // this end's GPU; the rank's, not the connection's
+	Head    gpu.Ptr     // in SendMem: the number of steps consumed
+	Tail    gpu.Ptr     // in RecvMem: the number of steps produced
+	// Buffers are the data buffers by [Protocol], 0 where there is none, and Steps the bytes of a step of each.
+	Buffers [Protocols]gpu.Ptr
+	Steps   [Protocols]int
+	// Read tells that Simple's buffer is the sender's, from which the receiver fetches.
+	Read bool
 }
 
 // SendMem is NCCL's ncclSendMem, 4096 bytes.

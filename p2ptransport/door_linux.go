@@ -1,0 +1,254 @@
+package p2ptransport
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// door gives descriptors of pieces to who asks for them by token over a Unix
+// socket: processes of the same user on this machine.
+type door struct {
+	l    *net.UnixListener
+	log  *slog.Logger
+	over sync.WaitGroup
+
+	mu     sync.Mutex
+	pieces map[uint64]*piece
+	open   map[*net.UnixConn]struct{}
+	closed bool
+}
+
+const (
+	// visit bounds how long a guest may take, and a fetch.
+	visit    = 10 * time.Second
+	maxGuest = 256
+	// An answer is given and the descriptor, or refused and why.
+	given     = 1
+	refused   = 2
+	maxReason = 200
+)
+
+func openDoor(log *slog.Logger) (*door, error) {
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@purerdma-gpu-" + rand.Text(), Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("socket for descriptors of GPU memory: %w", err)
+	}
+	d := &door{l: l, log: log, pieces: map[uint64]*piece{}, open: map[*net.UnixConn]struct{}{}}
+	d.over.Go(d.serve)
+	return d, nil
+}
+
+// admit lets guests have the piece, and gives the name of the socket.
+func (d *door) admit(p *piece) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return "", net.ErrClosed
+	}
+	d.pieces[p.token] = p
+	name := d.l.Addr().String()
+	if len(name) > socketName {
+		return "", fmt.Errorf("socket name %q is longer than %d bytes", name, socketName)
+	}
+	return name, nil
+}
+
+func (d *door) dismiss(p *piece) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pieces, p.token)
+}
+
+func (d *door) serve() {
+	for {
+		nc, err := d.l.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // a lack of descriptors that may pass
+			continue
+		}
+		d.mu.Lock()
+		full := d.closed || len(d.open) >= maxGuest
+		if !full {
+			d.open[nc] = struct{}{}
+		}
+		d.mu.Unlock()
+		if full {
+			_ = nc.Close()
+			continue
+		}
+		d.over.Go(func() {
+			if err := d.guest(nc); err != nil {
+				d.log.Warn("a process asked for GPU memory and got none", "err", err)
+				text := err.Error()
+				_, _ = nc.Write(append([]byte{refused}, text[:min(len(text), maxReason)]...)) // it may be gone
+			}
+			d.mu.Lock()
+			delete(d.open, nc)
+			d.mu.Unlock()
+			_ = nc.Close()
+		})
+	}
+}
+
+// guest answers one question: a token, for which the descriptor goes back.
+func (d *door) guest(nc *net.UnixConn) error {
+	if err := nc.SetDeadline(time.Now().Add(visit)); err != nil {
+		return err
+	}
+	if err := sameUser(nc); err != nil {
+		return err
+	}
+	var b [8]byte
+	if n, err := nc.Read(b[:]); err != nil || n != len(b) {
+		return errors.Join(fmt.Errorf("%d bytes of a token of %d", n, len(b)), err)
+	}
+	token := binary.LittleEndian.Uint64(b[:])
+	d.mu.Lock()
+	p := d.pieces[token]
+	d.mu.Unlock()
+	if p == nil || find(token) == nil {
+		return errors.New("token of nothing that is here")
+	}
+	defer p.leave()
+	fd, err := p.c.Export(p.alloc)
+	if err != nil {
+		return err
+	}
+	_, _, err = nc.WriteMsgUnix([]byte{given}, unix.UnixRights(fd), nil)
+	return errors.Join(err, unix.Close(fd))
+}
+
+// sameUser checks who is at the other end.
+func sameUser(nc *net.UnixConn) error {
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	if err := errors.Join(raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }), err); err != nil {
+		return err
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("process %d is of user %d, this one of %d", cred.Pid, cred.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+func (d *door) close() error {
+	d.mu.Lock()
+	again := d.closed
+	d.closed = true
+	for nc := range d.open {
+		_ = nc.SetDeadline(time.Unix(1, 0))
+	}
+	d.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := d.l.Close()
+	d.over.Wait()
+	return err
+}
+
+// fetch gets a descriptor in the background.
+type fetch struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	fd     int
+	err    error
+}
+
+func startFetch(socket string, token uint64) *fetch {
+	ctx, cancel := context.WithTimeout(context.Background(), visit)
+	f := &fetch{cancel: cancel, done: make(chan struct{}), fd: -1}
+	go func() {
+		defer close(f.done)
+		defer cancel()
+		f.fd, f.err = get(ctx, socket, token)
+	}()
+	return f
+}
+
+// result is the descriptor once it is here; it is the caller's then.
+func (f *fetch) result() (fd int, done bool, err error) {
+	select {
+	case <-f.done:
+		return f.fd, f.err == nil, f.err
+	default:
+		return -1, false, nil
+	}
+}
+
+// drop ends a fetch whose result nobody wants.
+func (f *fetch) drop() error {
+	f.cancel()
+	<-f.done
+	if f.fd >= 0 {
+		return unix.Close(f.fd)
+	}
+	return nil
+}
+
+func get(ctx context.Context, socket string, token uint64) (int, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unixpacket", socket)
+	if err != nil {
+		return -1, fmt.Errorf("ask its owner for the descriptor: %w", err)
+	}
+	nc := conn.(*net.UnixConn)
+	defer nc.Close()
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := sameUser(nc); err != nil {
+		return -1, err
+	}
+	if _, err := nc.Write(binary.LittleEndian.AppendUint64(nil, token)); err != nil {
+		return -1, err
+	}
+	oob := make([]byte, unix.CmsgSpace(4))
+	answer := make([]byte, 1+maxReason)
+	n, got, flags, _, err := nc.ReadMsgUnix(answer, oob)
+	switch {
+	case err != nil || n == 0:
+		return -1, errors.Join(errors.New("its owner gives no descriptor"), err)
+	case answer[0] == refused && got == 0:
+		return -1, fmt.Errorf("its owner gives no descriptor: %.200q", answer[1:n])
+	}
+	return oneRight(oob[:got], flags)
+}
+
+// oneRight takes the descriptor out of a control message, and closes what else came.
+func oneRight(oob []byte, flags int) (int, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return -1, err
+	}
+	var fds []int
+	for i := range messages {
+		more, err := unix.ParseUnixRights(&messages[i])
+		if err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	if len(fds) == 1 && flags&unix.MSG_CTRUNC == 0 {
+		unix.CloseOnExec(fds[0])
+		return fds[0], nil
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	return -1, fmt.Errorf("its owner sent %d descriptors, want 1", len(fds))
+}

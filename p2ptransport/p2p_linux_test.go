@@ -1,0 +1,300 @@
+package p2ptransport_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/purerdma/purerdma/gpu"
+	"github.com/purerdma/purerdma/gpu/gputest"
+	"github.com/purerdma/purerdma/gpu/kernels/kernelstest"
+	"github.com/purerdma/purerdma/internal/leaktest"
+	"github.com/purerdma/purerdma/p2ptransport"
+	"github.com/purerdma/purerdma/p2ptransport/p2ptest"
+	"github.com/purerdma/purerdma/topo"
+	"github.com/purerdma/purerdma/transport/driver"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func TestSuite(t *testing.T) {
+	d := gputest.New(gputest.Config{Kernels: kernelstest.Kernels()})
+	p2ptest.Run(t, p2ptest.Config{Driver: d, TwoProcesses: true, Biggest: 300005})
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left on the GPU: %v", left)
+	}
+}
+
+var _ driver.Transport = (*p2ptransport.Transport)(nil)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// machine is four GPUs, of which 2 and 3 are instances of one.
+func machine(peers func(a, b int) bool) *gputest.Driver {
+	bus := func(s string) gpu.BusID {
+		b, err := gpu.ParseBusID(s)
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	return gputest.New(gputest.Config{Peers: peers, Devices: []gpu.DeviceInfo{
+		{UUID: "GPU-00000000-0000-0000-0000-00000000000a", PCI: bus("0000:01:00.0")},
+		{UUID: "GPU-00000000-0000-0000-0000-00000000000b", PCI: bus("0000:02:00.0")},
+		{UUID: "MIG-00000000-0000-0000-0000-00000000000c", PCI: bus("0000:03:00.0"), MIG: true},
+		{UUID: "MIG-00000000-0000-0000-0000-00000000000d", PCI: bus("0000:03:00.0"), MIG: true},
+	}})
+}
+
+func TestCanConnect(t *testing.T) {
+	all := func(int, int) bool { return true }
+	far := get(topo.Read(sysfs()))(t)
+	must(t, far.AddGPUs(sysfs(), machine(all)))
+	for name, c := range map[string]struct {
+		peers  func(a, b int) bool
+		attrs  map[gpu.Attribute]int
+		noIPC  bool
+		config p2ptransport.Config
+		device int
+		peer   int // device of the peer
+		change func(self, peer *driver.PeerInfo)
+		ok     bool
+		reason string
+	}{
+		"two GPUs":                      {peer: 1, ok: true},
+		"the same GPU":                  {ok: true, reason: "same GPU"},
+		"the same GPU, switched off":    {config: p2ptransport.Config{Disable: true}, ok: true, reason: "same GPU"},
+		"switched off":                  {config: p2ptransport.Config{Disable: true}, peer: 1, reason: "NCCL_P2P_DISABLE"},
+		"no peer access":                {peers: func(a, b int) bool { return false }, peer: 1, reason: "do not reach"},
+		"peer access one way":           {peers: func(a, b int) bool { return a < b }, peer: 1, reason: "do not reach"},
+		"two instances":                 {peers: func(a, b int) bool { return false }, device: 2, peer: 3, reason: "do not reach"},
+		"too far":                       {config: p2ptransport.Config{System: far}, peer: 1, reason: "SYS lies between"},
+		"far, allowed":                  {config: p2ptransport.Config{System: far, Level: topo.SYS}, peer: 1, ok: true, reason: "SYS"},
+		"peer's GPU hidden":             {peer: 1, change: func(_, p *driver.PeerInfo) { p.GPUUUID[0], p.BusID = 0xff, 0x99000 }, ok: true, reason: "hidden"},
+		"peer's GPU renumbered":         {peer: 1, change: func(_, p *driver.PeerInfo) { p.BusID = 1 }, ok: true},
+		"peer without GPU":              {change: func(_, p *driver.PeerInfo) { p.ComputeCap = 0 }, reason: "one of the ranks has no GPU"},
+		"none has a GPU":                {change: func(s, p *driver.PeerInfo) { s.ComputeCap, p.ComputeCap = 0, 0 }, reason: "neither rank"},
+		"different hosts":               {change: func(_, p *driver.PeerInfo) { p.HostHash++ }, reason: "different hosts"},
+		"another process":               {change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true},
+		"another boot":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.BootID[0] = 1 }, reason: "different boots"},
+		"another user":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.UID++ }, reason: "different users"},
+		"another network namespace":     {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.NetNS++ }, reason: "network namespaces"},
+		"another namespace, legacy":     {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.NetNS++ }, ok: true},
+		"nothing shared, one process":   {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, ok: true},
+		"nothing shared, two processes": {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, reason: "neither by descriptor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.peers == nil {
+				c.peers = all
+			}
+			d := machine(c.peers)
+			if c.attrs != nil {
+				d = gputest.New(gputest.Config{Attributes: c.attrs, Devices: get(machine(all).Devices())(t)})
+			}
+			mine, theirs := info(t, d, c.device, 0), info(t, d, c.peer, 1)
+			if c.change != nil {
+				c.change(&mine, &theirs)
+			}
+			c.config.Driver, c.config.GPU = d, get(d.Open(c.device))(t)
+			if c.noIPC {
+				d.Fail("IPCHandle", 1, &gpu.Error{Call: "cuIpcGetMemHandle", Name: "CUDA_ERROR_NOT_SUPPORTED", Code: 801})
+			}
+			tr := get(p2ptransport.New(c.config))(t)
+			v := tr.CanConnect(&mine, &theirs)
+			if v.OK != c.ok || !strings.Contains(v.Reason, c.reason) || !v.OK && v.Reason == "" {
+				t.Errorf("%v, %q; want %v, %q", v.OK, v.Reason, c.ok, c.reason)
+			}
+			if back := tr.CanConnect(&theirs, &mine); c.device == c.peer && back.OK != v.OK {
+				t.Errorf("the other way it is %v, %q", back.OK, back.Reason)
+			}
+			must(t, tr.Close())
+			must(t, c.config.GPU.Close())
+			if left := d.Left(); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// info is what a rank on a device tells of itself.
+func info(t *testing.T, d *gputest.Driver, device, rank int) driver.PeerInfo {
+	c := get(d.Open(device))(t)
+	defer c.Close()
+	tr := get(p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoCUMEM: true}))(t)
+	p := driver.PeerInfo{Version: driver.ProtocolVersion, Rank: rank, HostHash: 7, PIDHash: 8, UID: uint32(os.Getuid())}
+	must(t, tr.Describe(&p))
+	return p
+}
+
+// Each call of the driver fails once, at each time that it comes: the error names
+// it, and nothing is left.
+func TestEachCallFails(t *testing.T) {
+	methods := []string{"Attribute", "Alloc", "Free", "IPCHandle", "Granularity", "Create", "Reserve", "Map", "NewStream", "Fill", "Synchronize",
+		"CloseStream", "Export", "Import", "Unmap", "Unreserve", "Release", "EnablePeer"}
+	for _, m := range []struct{ noDirect, noCUMEM, two bool }{{false, false, false}, {true, false, false}, {false, true, false}, {false, true, true}, {false, false, true}} {
+		for _, method := range methods {
+			for nth := 1; ; nth++ {
+				name := fmt.Sprintf("%+v, %s %d", m, method, nth)
+				d := machine(func(int, int) bool { return true })
+				before := descriptors(t)
+				broken := &gpu.Error{Call: method, Name: "PLANTED", Code: 999}
+				d.Fail(method, nth, broken)
+				err := pair(d, m.noDirect, m.noCUMEM, m.two)
+				if left := d.Left(); len(left) > 0 {
+					t.Errorf("%s: left %v", name, left)
+				}
+				if after := descriptors(t); after != before {
+					t.Errorf("%s: %d descriptors before, %d after", name, before, after)
+				}
+				if d.Calls()[method] < nth {
+					break // it did not come that often
+				}
+				var e *gpu.Error
+				if !(method == "IPCHandle" && nth <= 2) && (!errors.As(err, &e) || e.Code != 999) && (method != "Export" || err == nil || !strings.Contains(err.Error(), "PLANTED")) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+}
+
+func descriptors(t *testing.T) int { return len(get(os.ReadDir("/proc/self/fd"))(t)) }
+
+// pair connects two ranks of this process and takes all away again.
+func pair(d *gputest.Driver, noDirect, noCUMEM, two bool) (err error) {
+	var all []func() error
+	defer func() {
+		for i := len(all) - 1; i >= 0; i-- {
+			err = errors.Join(err, all[i]())
+		}
+	}()
+	type side struct {
+		t    *p2ptransport.Transport
+		info driver.PeerInfo
+		conn driver.Connector
+		blob driver.Blob
+	}
+	sides := make([]side, 2)
+	for i := range sides {
+		device := 0
+		if two {
+			device = i
+		}
+		c, err := d.Open(device)
+		if err != nil {
+			return err
+		}
+		all = append(all, c.Close)
+		s := &sides[i]
+		if s.t, err = p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoDirect: noDirect, NoCUMEM: noCUMEM}); err != nil {
+			return err
+		}
+		all = append(all, s.t.Close)
+		s.info = driver.PeerInfo{Version: driver.ProtocolVersion, Rank: i, UID: uint32(os.Getuid())}
+		if err := s.t.Describe(&s.info); err != nil {
+			return err
+		}
+	}
+	for i := range sides {
+		s := &sides[i]
+		if s.conn, err = s.t.Setup(driver.Request{Send: i == 0, Self: &s.info, Peer: &sides[1-i].info,
+			Buffers: [driver.Protocols]int{driver.LL: 65536, driver.Simple: 65536}}, &s.blob); err != nil {
+			return err
+		}
+		all = append(all, s.conn.Close)
+	}
+	for i := range sides {
+		for done := false; !done; time.Sleep(time.Microsecond) {
+			if done, err = sides[i].conn.Connect(&sides[1-i].blob); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// What a peer's blob says is checked, and strangers get nothing at the socket.
+func TestHostile(t *testing.T) {
+	d := machine(func(int, int) bool { return true })
+	c := get(d.Open(0))(t)
+	tr := get(p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoDirect: true}))(t)
+	self, peer := driver.PeerInfo{Rank: 0, UID: uint32(os.Getuid())}, driver.PeerInfo{Rank: 1, UID: uint32(os.Getuid())}
+	must(t, tr.Describe(&self))
+	must(t, tr.Describe(&peer))
+	setup := func(send bool, self, peer *driver.PeerInfo) (driver.Connector, driver.Blob) {
+		var b driver.Blob
+		return get(tr.Setup(driver.Request{Send: send, Self: self, Peer: peer, Buffers: [driver.Protocols]int{driver.Simple: 65536}}, &b))(t), b
+	}
+	theirs, good := setup(false, &peer, &self)
+	for name, damage := range map[string]func(b *driver.Blob){
+		"zero":            func(b *driver.Blob) { *b = driver.Blob{} },
+		"rank":            func(b *driver.Blob) { b[0] = 9 },
+		"read":            func(b *driver.Blob) { b[4] = 2 },
+		"the other way":   func(b *driver.Blob) { b[4] = 1 },
+		"token":           func(b *driver.Blob) { b[8]++ },
+		"size":            func(b *driver.Blob) { b[20]++ },
+		"kind 99":         func(b *driver.Blob) { b[88] = 99 },
+		"GPU":             func(b *driver.Blob) { b[96]++ },
+		"socket":          func(b *driver.Blob) { b[195]++ },
+		"no socket":       func(b *driver.Blob) { clear(b[192:]) },
+		"a file's socket": func(b *driver.Blob) { clear(b[192:]); copy(b[192:], "/nowhere") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine, _ := setup(true, &self, &peer)
+			b := good
+			damage(&b)
+			var err error
+			for done := false; !done && err == nil; time.Sleep(time.Microsecond) {
+				done, err = mine.Connect(&b)
+			}
+			if err == nil {
+				t.Error("connected")
+			} else if !strings.Contains(err.Error(), "rank 1") {
+				t.Errorf("%v does not name the rank", err)
+			}
+			must(t, mine.Close())
+		})
+	}
+	end := 192
+	for end < len(good) && good[end] != 0 {
+		end++
+	}
+	for name, words := range map[string]string{"nothing": "", "too little": "abc", "a wrong token": "12345678", "too much": strings.Repeat("x", 1000)} {
+		nc := get(net.Dial("unixpacket", string(good[192:end])))(t)
+		if words != "" {
+			_, _ = nc.Write([]byte(words))
+		} else {
+			must(t, nc.(*net.UnixConn).CloseWrite())
+		}
+		oob := make([]byte, 100)
+		answer := make([]byte, 300)
+		n, rights, _, _, err := nc.(*net.UnixConn).ReadMsgUnix(answer, oob)
+		if err == nil && (rights > 0 || n > 0 && answer[0] != 2) {
+			t.Errorf("%s: %q and %d bytes of rights came back", name, answer[:n], rights)
+		}
+		must(t, nc.Close())
+	}
+	must(t, theirs.Close())
+	must(t, tr.Close())
+	must(t, c.Close())
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,334 @@
+// Package p2ptest is what the P2P transport must do on any driver of a GPU, as a test.
+package p2ptest
+
+import (
+	"bytes"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/purerdma/purerdma/gpu"
+	"github.com/purerdma/purerdma/gpu/kernels"
+	"github.com/purerdma/purerdma/p2ptransport"
+	"github.com/purerdma/purerdma/transport/driver"
+)
+
+// childVariable tells the second process which case it plays.
+const childVariable = "P2P_TEST_CHILD"
+
+// Config is what the suite runs on.
+type Config struct {
+	Driver gpu.Driver
+	Device int
+	// TwoProcesses tells that kernels of two processes on one GPU run beside each
+	// other: the fake's do, NVIDIA's under MPS.
+	TwoProcesses bool
+	// Biggest is the bytes of the largest message.
+	Biggest int
+}
+
+// Run runs the suite; like the suite of gpu/drivertest it starts the test's program
+// again.
+func Run(t *testing.T, c Config) {
+	if what := os.Getenv(childVariable); what != "" {
+		child(t, c, what)
+		return
+	}
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { oneProcess(t, c, m) })
+		if m.alone {
+			continue
+		}
+		t.Run(m.name+", two processes", func(t *testing.T) {
+			if !c.TwoProcesses {
+				t.Skip("kernels of two processes would take turns on the GPU")
+			}
+			twoProcesses(t, c, m)
+		})
+	}
+}
+
+// mode is how the ends are to meet.
+type mode struct {
+	name     string
+	noDirect bool
+	noCUMEM  bool
+	read     bool
+	alone    bool // no second process
+}
+
+var modes = []mode{
+	{name: "DIRECT", alone: true},
+	{name: "DIRECT, read", alone: true, read: true},
+	{name: "DIRECT, legacy", alone: true, noCUMEM: true},
+	{name: "CUMEM", noDirect: true},
+	{name: "CUMEM, read", noDirect: true, read: true},
+	{name: "IPC", noDirect: true, noCUMEM: true},
+}
+
+var buffers = [driver.Protocols]int{driver.LL: 64 << 10, driver.LL128: 0, driver.Simple: 256 << 10}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// rank is one end.
+type rank struct {
+	c    gpu.Context
+	t    *p2ptransport.Transport
+	info driver.PeerInfo
+	conn driver.Connector
+	blob driver.Blob
+}
+
+func newRank(t *testing.T, c Config, m mode, number int) *rank {
+	r := &rank{c: get(c.Driver.Open(c.Device))(t), info: driver.PeerInfo{Version: driver.ProtocolVersion, Rank: number, HostHash: 1,
+		PIDHash: uint64(os.Getpid()), UID: uint32(os.Getuid())}}
+	r.t = get(p2ptransport.New(p2ptransport.Config{Driver: c.Driver, GPU: r.c, NoDirect: m.noDirect, NoCUMEM: m.noCUMEM, Read: &m.read}))(t)
+	must(t, r.t.Describe(&r.info))
+	return r
+}
+
+func (r *rank) setup(t *testing.T, send bool, peer *driver.PeerInfo) {
+	if v := r.t.CanConnect(&r.info, peer); !v.OK {
+		t.Fatalf("rank %d: %s", r.info.Rank, v.Reason)
+	}
+	r.conn = get(r.t.Setup(driver.Request{Send: send, Self: &r.info, Peer: peer, Buffers: buffers}, &r.blob))(t)
+}
+
+func (r *rank) connect(t *testing.T, in *driver.Blob) {
+	for {
+		done, err := r.conn.Connect(in)
+		must(t, err)
+		if done {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func (r *rank) close(t *testing.T) {
+	must(t, r.conn.Close())
+	must(t, r.conn.Close())
+	must(t, r.t.Close())
+	must(t, r.t.Close())
+	must(t, r.c.Close())
+}
+
+// oneProcess connects two ranks of this process and moves messages.
+func oneProcess(t *testing.T, c Config, m mode) {
+	if m.noDirect && m.noCUMEM {
+		t.Skip("a legacy handle does not open where it was made")
+	}
+	before := descriptors(t)
+	a, b := newRank(t, c, m, 0), newRank(t, c, m, 1)
+	a.setup(t, true, &b.info)
+	b.setup(t, false, &a.info)
+	a.connect(t, &b.blob)
+	b.connect(t, &a.blob)
+	sa, sb := newSide(t, c, a), newSide(t, c, b)
+	for i, n := range sizes(c) {
+		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
+			sa.fill(t, n, i)
+			sa.send(t, p, n)
+			sb.recv(t, p, n)
+			sa.wait(t)
+			sb.wait(t)
+			sb.check(t, n, i)
+		}
+	}
+	sa.close(t)
+	sb.close(t)
+	a.close(t)
+	b.close(t)
+	// The driver keeps some of its own at its first use.
+	if after := descriptors(t); c.TwoProcesses && after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func sizes(c Config) []int {
+	return []int{0, 1, 7, 8, 4096, buffers[driver.Simple], c.Biggest / 3, c.Biggest}
+}
+
+func descriptors(t *testing.T) int { return len(get(os.ReadDir("/proc/self/fd"))(t)) }
+
+// side is what an end needs to move messages.
+type side struct {
+	r      *rank
+	set    *kernels.Set
+	stream gpu.Stream
+	data   gpu.Ptr
+	abort  gpu.Ptr
+	step   uint64
+}
+
+func newSide(t *testing.T, c Config, r *rank) *side {
+	s := &side{r: r, set: get(kernels.Load(r.c))(t), stream: get(r.c.NewStream())(t), data: get(r.c.Alloc(c.Biggest+1<<20))(t), abort: get(r.c.Alloc(4096))(t)}
+	must(t, r.c.WriteTo(s.abort, make([]byte, 8)))
+	return s
+}
+
+func (s *side) close(t *testing.T) {
+	must(t, s.set.Close())
+	must(t, s.r.c.CloseStream(s.stream))
+	must(t, s.r.c.Free(s.data))
+	must(t, s.r.c.Free(s.abort))
+}
+
+func pattern(n, of int) []byte {
+	b := make([]byte, n)
+	v := uint32(of + 1)
+	for i := range b {
+		v = v*1664525 + 1013904223
+		b[i] = byte(v >> 24)
+	}
+	return b
+}
+
+func (s *side) fill(t *testing.T, n, of int) { must(t, s.r.c.WriteTo(s.data, pattern(n, of))) }
+
+func (s *side) check(t *testing.T, n, of int) {
+	t.Helper()
+	got := make([]byte, n)
+	must(t, s.r.c.ReadFrom(got, s.data))
+	if !bytes.Equal(got, pattern(n, of)) {
+		t.Errorf("message %d of %d bytes differs", of, n)
+	}
+}
+
+func (s *side) channel(p driver.Protocol, n int) []kernels.Channel {
+	g := s.r.conn.Conn().GPU
+	payload := g.Steps[p]
+	if p == driver.LL {
+		payload /= 2
+	}
+	c := kernels.Channel{Data: s.data, Bytes: n, Buffer: g.Buffers[p], Head: g.Head, Tail: g.Tail, First: s.step, Step: g.Steps[p]}
+	s.step += kernels.Steps(n, payload)
+	return []kernels.Channel{c}
+}
+
+func (s *side) send(t *testing.T, p driver.Protocol, n int) {
+	f := s.set.SendSimple
+	if p == driver.LL {
+		f = s.set.SendLL
+	}
+	must(t, f(s.stream, s.abort, s.channel(p, n)))
+}
+
+func (s *side) recv(t *testing.T, p driver.Protocol, n int) {
+	f := s.set.RecvSimple
+	if p == driver.LL {
+		f = s.set.RecvLL
+	}
+	must(t, f(s.stream, s.abort, s.channel(p, n)))
+}
+
+func (s *side) wait(t *testing.T) { must(t, s.r.c.Synchronize(s.stream)) }
+
+// hello is what two processes tell each other of their ranks, and their blobs.
+type hello struct {
+	Info driver.PeerInfo
+	Blob driver.Blob
+}
+
+// twoProcesses is the receiver; the child sends.
+func twoProcesses(t *testing.T, c Config, m mode) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	theirs := os.NewFile(uintptr(fds[1]), "socket")
+	mine := os.NewFile(uintptr(fds[0]), "socket")
+	nc := get(net.FileConn(mine))(t)
+	must(t, mine.Close())
+	root, _, _ := strings.Cut(t.Name(), "/")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+root+"$", "-test.v")
+	cmd.Env = append(os.Environ(), childVariable+"="+strconv.Itoa(index(m)))
+	cmd.ExtraFiles = []*os.File{theirs}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	must(t, cmd.Start())
+	must(t, theirs.Close())
+
+	r := newRank(t, c, m, 1)
+	to, from := gob.NewEncoder(nc), gob.NewDecoder(nc)
+	peer := meet(t, to, from, r, false)
+	r.connect(t, &peer.Blob)
+	s := newSide(t, c, r)
+	for i, n := range sizes(c) {
+		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
+			s.recv(t, p, n)
+			s.wait(t)
+			s.check(t, n, i)
+			must(t, to.Encode(true))
+		}
+	}
+	s.close(t)
+	r.close(t)
+	if err := errors.Join(cmd.Wait(), nc.Close()); err != nil {
+		t.Fatalf("the second process: %v\n%s", err, &out)
+	}
+}
+
+func index(m mode) int {
+	for i := range modes {
+		if modes[i].name == m.name {
+			return i
+		}
+	}
+	panic(fmt.Sprintf("no mode %q", m.name))
+}
+
+// meet exchanges infos, then blobs.
+func meet(t *testing.T, to *gob.Encoder, from *gob.Decoder, r *rank, send bool) (peer hello) {
+	must(t, to.Encode(hello{Info: r.info}))
+	must(t, from.Decode(&peer))
+	info := peer.Info
+	r.setup(t, send, &info)
+	must(t, to.Encode(hello{Info: r.info, Blob: r.blob}))
+	must(t, from.Decode(&peer))
+	return peer
+}
+
+func child(t *testing.T, c Config, what string) {
+	m := modes[get(strconv.Atoi(what))(t)]
+	f := os.NewFile(3, "socket")
+	nc := get(net.FileConn(f))(t)
+	must(t, f.Close())
+	defer nc.Close()
+	r := newRank(t, c, m, 0)
+	to, from := gob.NewEncoder(nc), gob.NewDecoder(nc)
+	peer := meet(t, to, from, r, true)
+	r.connect(t, &peer.Blob)
+	s := newSide(t, c, r)
+	for i, n := range sizes(c) {
+		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
+			s.fill(t, n, i)
+			s.send(t, p, n)
+			s.wait(t)
+			var ok bool
+			must(t, from.Decode(&ok))
+		}
+	}
+	s.close(t)
+	r.close(t)
+}

@@ -1,0 +1,119 @@
+package p2ptransport
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+
+	"github.com/purerdma/purerdma/gpu"
+	"github.com/purerdma/purerdma/transport/driver"
+)
+
+// Transport is P2P for one rank. It implements transport/driver.Transport.
+type Transport struct {
+	cfg  Config
+	log  *slog.Logger
+	kind kind // of this rank's pieces
+	door *door
+	once sync.Once
+}
+
+// New makes the transport of a rank with a GPU. Close it after the communicators
+// that use it.
+func New(cfg Config) (*Transport, error) {
+	if cfg.Driver == nil || cfg.GPU == nil {
+		return nil, fmt.Errorf("P2P needs a GPU: Config.Driver and Config.GPU: %w", syscall.EINVAL)
+	}
+	t := &Transport{cfg: cfg, log: cfg.Log}
+	if t.log == nil {
+		t.log = slog.Default()
+	}
+	var err error
+	if t.kind, err = t.bestKind(); err != nil {
+		return nil, err
+	}
+	if t.kind == descriptor {
+		if t.door, err = openDoor(t.log); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// bestKind is how the GPU's driver shares memory.
+func (t *Transport) bestKind() (kind, error) {
+	index := t.cfg.GPU.Device().Index
+	has := func(a gpu.Attribute) (bool, error) {
+		v, err := t.cfg.Driver.Attribute(index, a)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return false, nil
+		}
+		return v != 0, err
+	}
+	vmm, err := has(gpu.HasVMM)
+	if err != nil {
+		return none, err
+	}
+	fds, err := has(gpu.HasFDHandles)
+	if err != nil {
+		return none, err
+	}
+	if vmm && fds && !t.cfg.NoCUMEM {
+		return descriptor, nil
+	}
+	// Legacy handles are tried (WSL has none): NCCL probes the same.
+	p, err := t.cfg.GPU.Alloc(pieceUnit)
+	if err != nil {
+		return none, err
+	}
+	_, refused := t.cfg.GPU.IPCHandle(p)
+	if err := t.cfg.GPU.Free(p); err != nil {
+		return none, err
+	}
+	if refused != nil {
+		t.log.Warn("the GPU's driver shares no memory between processes", "gpu", t.cfg.GPU.Device().Name, "err", refused)
+		return none, nil
+	}
+	return legacy, nil
+}
+
+// Name is "P2P".
+func (*Transport) Name() string { return "P2P" }
+
+// Describe fills in the rank's GPU.
+func (t *Transport) Describe(self *driver.PeerInfo) error {
+	d := t.cfg.GPU.Device()
+	self.BusID, self.GPUUUID, self.ComputeCap = uint64(d.PCI.Int64()), uuid(d), uint32(10*d.Major+d.Minor)
+	if self.GPUUUID == [16]byte{} {
+		return fmt.Errorf("GPU %d has no UUID that can be read: %q", d.Index, d.UUID)
+	}
+	return nil
+}
+
+// Close ends the passing of descriptors. A second call is nil.
+func (t *Transport) Close() error {
+	if t.door == nil {
+		return nil
+	}
+	return t.door.close()
+}
+
+// Setup allocates this end's piece.
+func (t *Transport) Setup(r driver.Request, out *driver.Blob) (driver.Connector, error) {
+	read := t.reads(r.Self, r.Peer)
+	c := &connector{t: t, r: r, read: read, mine: layoutOf(r.Send, read, r.Buffers), theirs: layoutOf(!r.Send, read, r.Buffers)}
+	var err error
+	if c.own, err = newPiece(t.cfg.Driver, t.cfg.GPU.Device().Index, c.mine.size, t.kind); err != nil {
+		return nil, err
+	}
+	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, handle: c.own.handle, gpu: r.Self.GPUUUID}
+	if t.kind == descriptor {
+		if o.socket, err = t.door.admit(c.own); err != nil {
+			return nil, errors.Join(err, c.own.leave())
+		}
+	}
+	o.encode(out)
+	return c, nil
+}
