@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -55,9 +56,16 @@ func (h *Host) create(mtu int) (err error) {
 	if h.namespace, err = newNamespace(); err != nil {
 		return err
 	}
-	there := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.namespace.Fd())
-	err = run("ip", "link", "add", h.Near, "mtu", strconv.Itoa(mtu), "type", "veth", "peer", "name", h.Far, "mtu", strconv.Itoa(mtu), "netns", there)
+	err = run("ip", "link", "add", h.Near, "mtu", strconv.Itoa(mtu), "type", "veth", "peer", "name", h.Far, "mtu", strconv.Itoa(mtu))
 	if err != nil {
+		return err
+	}
+	for _, device := range []string{h.Near, h.Far} {
+		if err := inOrder(device); err != nil {
+			return err
+		}
+	}
+	if err := run("ip", "link", "set", h.Far, "netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.namespace.Fd())); err != nil {
 		return err
 	}
 	if err := up(h.Near, h.Kernel); err != nil {
@@ -66,10 +74,20 @@ func (h *Host) create(mtu int) (err error) {
 	if err := h.Do(func() error { return up(h.Far, h.Addrs) }); err != nil {
 		return err
 	}
+	if err := h.introduce(); err != nil {
+		return err
+	}
 	if err := run("rdma", "link", "add", h.Device, "type", "rxe", "netdev", h.Near); err != nil {
 		return err
 	}
 	return h.ready()
+}
+
+// inOrder has all packets of a flow that a network device receives taken by one processor, as adapters do. Otherwise each is taken by
+// the processor that sent it, and a sender that moves to another overtakes itself.
+func inOrder(device string) error {
+	all := fmt.Sprintf("%x", 1<<runtime.NumCPU()-1)
+	return os.WriteFile(filepath.Join("/sys/class/net", device, "queues/rx-0/rps_cpus"), []byte(all), 0)
 }
 
 // up gives a network device its addresses, which can be used at once.
@@ -88,6 +106,33 @@ func up(device string, addrs []netip.Addr) error {
 		}
 	}
 	return run("ip", "link", "set", device, "up")
+}
+
+// introduce tells both ends each other's hardware address for good, so that a disturbed cable does not keep them from finding it.
+func (h *Host) introduce() error {
+	near, err := net.InterfaceByName(h.Near)
+	if err != nil {
+		return err
+	}
+	var far *net.Interface
+	if err := h.Do(func() (err error) {
+		if far, err = net.InterfaceByName(h.Far); err != nil {
+			return err
+		}
+		return know(h.Far, h.Kernel, near.HardwareAddr)
+	}); err != nil {
+		return err
+	}
+	return know(h.Near, h.Addrs, far.HardwareAddr)
+}
+
+func know(device string, addrs []netip.Addr, hardware net.HardwareAddr) error {
+	for _, a := range addrs {
+		if err := run("ip", "neigh", "replace", a.String(), "lladdr", hardware.String(), "dev", device, "nud", "permanent"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ready waits until the device has its GIDs: it fills their table after it appears.

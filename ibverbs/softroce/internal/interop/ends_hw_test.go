@@ -5,6 +5,7 @@ package interop
 import (
 	"context"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ const (
 	// netMTU is large enough for the largest path MTU.
 	netMTU = 4400
 	// memory is the bytes that an end registers: room for the largest message, or
-	// for the depth of a queue of the small ones, and what lies between messages.
+	// for the depth of a queue of the small ones, what lies between messages, and
+	// the markers of unreliable transports.
 	memory = 1<<20 + 64<<10
 	depth  = 32
 	// patience is how long a row may take. The kernel's end repeats for ever.
@@ -80,11 +82,23 @@ type fixture struct {
 	v4, v6 pair
 }
 
-func newFixture(t *testing.T) *fixture {
-	f := &fixture{host: lab.NewHost(t, netMTU)}
-	f.v4 = f.pair(t, f.host.Kernel[0], f.host.Addrs[0], f.host.Addrs[1])
-	f.v6 = f.pair(t, f.host.Kernel[1], f.host.Addrs[2], f.host.Addrs[3])
+// open opens the devices until the test ends.
+func open(t *testing.T, host *lab.Host) *fixture {
+	f := &fixture{host: host}
+	f.v4 = f.pair(t, host.Kernel[0], host.Addrs[0], host.Addrs[1])
+	f.v6 = f.pair(t, host.Kernel[1], host.Addrs[2], host.Addrs[3])
 	return f
+}
+
+// enlarge raises the limit of receive buffers until the test ends. Unreliable
+// transports have no flow control: what is to arrive must find room.
+func enlarge(t *testing.T) {
+	t.Helper()
+	const file = "/proc/sys/net/core/rmem_max"
+	before, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte("8388608"), 0))
+	t.Cleanup(func() { must(t, os.WriteFile(file, before, 0)) })
 }
 
 func (f *fixture) pair(t *testing.T, kernel, soft, unsegmented netip.Addr) pair {
@@ -126,11 +140,7 @@ func newEnd(t *testing.T, name string, dev *ibverbs.Context, addr netip.Addr) *e
 	must(t, err)
 	e.buf, err = mr.Alloc(memory)
 	must(t, err)
-	rights := ibverbs.LocalWrite | ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic
-	if dev.Probe(ibverbs.FeatureMW2) == nil {
-		rights |= ibverbs.MWBind
-	}
-	e.mem, err = e.pd.RegMR(e.buf, rights)
+	e.mem, err = e.pd.RegMR(e.buf, ibverbs.LocalWrite|ibverbs.RemoteWrite|ibverbs.RemoteRead|ibverbs.RemoteAtomic|ibverbs.MWBind)
 	must(t, err)
 	return e
 }
@@ -158,27 +168,60 @@ func (f *fixture) ends(r row) (from, to *end) {
 	return from, to
 }
 
-// take waits for the next n completions, whosever they are.
+// explain has a row that fails say what its devices counted until then.
+func (f *fixture) explain(t *testing.T, r row) {
+	from, to := f.ends(r)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, e := range []*end{from, to} {
+			counters, err := e.dev.Counters(1)
+			t.Logf("%s counted %+v, %v", e.name, counters, err)
+		}
+		stat, err := os.ReadFile("/proc/net/softnet_stat")
+		t.Logf("packets that processors took, and (second column) threw away:\n%s%v", stat, err)
+	})
+}
+
+// take waits for the next n completions, whosever they are. All have succeeded.
 func (e *end) take(t *testing.T, n int) []ibverbs.WC {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for len(e.left) < n {
-		var wcs [depth]ibverbs.WC
-		got, err := e.cq.Wait(ctx, wcs[:])
-		if err != nil {
-			t.Fatalf("%s: %d of %d completions: %v", e.name, len(e.left), n, err)
-		}
-		e.left = append(e.left, wcs[:got]...)
-	}
-	wcs := e.left[:n:n]
-	e.left = e.left[n:]
+	wcs := e.takeAny(t, n)
 	for i := range wcs {
 		if err := e.cq.Err(&wcs[i]); err != nil {
 			t.Fatalf("%s, completion %d of %d: %v", e.name, i, n, err)
 		}
 	}
 	return wcs
+}
+
+// takeAny is take of completions that may have failed.
+func (e *end) takeAny(t *testing.T, n int) []ibverbs.WC {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var got []ibverbs.WC
+	for len(got) < n {
+		wcs, err := e.wait(ctx)
+		if err != nil {
+			t.Fatalf("%s: %d of %d completions: %v", e.name, len(got), n, err)
+		}
+		got = append(got, wcs...)
+	}
+	e.left = got[n:]
+	return got[:n:n]
+}
+
+// wait is the completions that there are, at least one.
+func (e *end) wait(ctx context.Context) ([]ibverbs.WC, error) {
+	if wcs := e.left; len(wcs) > 0 {
+		e.left = nil
+		return wcs, nil
+	}
+	wcs := make([]ibverbs.WC, depth)
+	n, err := e.cq.Wait(ctx, wcs)
+	return wcs[:n], err
 }
 
 // idle sees that there is no completion that nobody expects.

@@ -10,13 +10,30 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/hwtest"
+	"github.com/purerdma/purerdma/lab"
 )
 
-// TestWithKernel runs the table.
+// TestWithKernel runs the table and what does not fit into it.
 func TestWithKernel(t *testing.T) {
-	f := newFixture(t)
-	t.Run("RC", func(t *testing.T) { f.eachRow(t, table(ibverbs.RC, rcOps), f.reliable) })
-	t.Run("pingpong", f.pingpongs)
+	host := lab.NewHost(t, netMTU)
+	for _, part := range []struct {
+		name string
+		run  func(*fixture, *testing.T)
+	}{
+		{"RC", func(f *fixture, t *testing.T) { f.eachRow(t, table(ibverbs.RC, rcOps), f.reliable) }},
+		{"UC", func(f *fixture, t *testing.T) { f.eachRow(t, table(ibverbs.UC, ucOps), f.unreliable) }},
+		{"UD", func(f *fixture, t *testing.T) { f.eachRow(t, table(ibverbs.UD, udOps), f.unreliable) }},
+		{"SRQ", (*fixture).sharedReceives},
+		{"windows", (*fixture).windows},
+		{"pingpong", (*fixture).pingpongs},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			if part.name == "UC" || part.name == "UD" {
+				enlarge(t)
+			}
+			part.run(open(t, host), t)
+		})
+	}
 }
 
 // eachRow plays the chosen rows, first those without loss.
@@ -31,7 +48,10 @@ func (f *fixture) eachRow(t *testing.T, rows []row, play func(*testing.T, row)) 
 			}
 			for _, r := range rows {
 				if r.loss == loss {
-					t.Run(r.String(), func(t *testing.T) { play(t, r) })
+					t.Run(r.String(), func(t *testing.T) {
+						f.explain(t, r)
+						play(t, r)
+					})
 				}
 			}
 		})
@@ -63,18 +83,11 @@ func (r row) slot(i int) int { return i * (r.size() + gap) }
 // reliable plays a row of RC: all that is asked for is done, in order, once, and
 // the bytes are right.
 func (f *fixture) reliable(t *testing.T, r row) {
-	from, to := f.ends(r)
-	if r.op == ibverbs.OpSendWithInv {
-		for _, e := range []*end{from, to} {
-			if err := e.dev.Probe(ibverbs.FeatureMW2); err != nil {
-				t.Skip(err)
-			}
-		}
-	}
 	n := r.messages()
 	c := f.connect(t, hwtest.Rand(t), r, n*r.packets())
 	x := newTransfer(c, n)
 	x.receive()
+	x.bindWindows()
 	x.send()
 	x.awaitRequests()
 	x.awaitReceives()
@@ -87,8 +100,8 @@ func (f *fixture) reliable(t *testing.T, r row) {
 type transfer struct {
 	*connection
 	n        int
-	src, dst []byte // memory that is read and written
-	imm      []uint32
+	src, dst []byte   // memory that is read and written
+	imm      []uint32 // immediate data, or the key to invalidate
 	// Of atomic operations: the word at the responder, and what it holds before
 	// each of them and in the end.
 	values []uint64
@@ -151,9 +164,10 @@ func (x *transfer) send() {
 func (x *transfer) request(i int) ibverbs.SendWR {
 	wr := ibverbs.SendWR{ID: uint64(i), Op: x.op, Flags: ibverbs.Signaled, SGL: []ibverbs.SGE{x.from.mem.SGE(x.slot(i), x.size())}}
 	switch x.op {
-	case ibverbs.OpSendWithImm, ibverbs.OpWriteWithImm:
+	case ibverbs.OpSendWithImm, ibverbs.OpWriteWithImm, ibverbs.OpSendWithInv:
 		wr.Imm = x.imm[i]
 	}
+	x.address(&wr)
 	now := x.values[len(x.values)-1]
 	switch x.op {
 	case ibverbs.OpWrite, ibverbs.OpWriteWithImm, ibverbs.OpRead:
@@ -171,6 +185,13 @@ func (x *transfer) request(i int) ibverbs.SendWR {
 		}
 	}
 	return wr
+}
+
+// address says where a datagram goes.
+func (c *connection) address(wr *ibverbs.SendWR) {
+	if c.transport == ibverbs.UD {
+		wr.UD = c.ah.To(c.peer.Num(), qkey)
+	}
 }
 
 func (x *transfer) awaitRequests() {
@@ -200,6 +221,8 @@ func (x *transfer) awaitReceives() {
 			fallthrough
 		case ibverbs.OpSendWithImm:
 			want.Flags, want.Imm = ibverbs.WCWithImm, x.imm[i]
+		case ibverbs.OpSendWithInv:
+			want.Flags, want.Imm = ibverbs.WCWithInv, x.imm[i]
 		}
 		got := wc
 		got.VendorErr, got.SrcQP, got.PKeyIndex, got.SLID, got.SL, got.PathBits = 0, 0, 0, 0, 0, 0

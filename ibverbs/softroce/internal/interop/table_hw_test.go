@@ -23,11 +23,13 @@ type row struct {
 	softSends bool // softroce is the requester
 }
 
-// The columns of connected transports.
+// The columns.
 var (
 	rcOps = []ibverbs.Opcode{ibverbs.OpSend, ibverbs.OpSendWithImm, ibverbs.OpSendWithInv, ibverbs.OpWrite, ibverbs.OpWriteWithImm,
 		ibverbs.OpRead, ibverbs.OpFetchAdd, ibverbs.OpCmpSwap}
-	mtus = []ibverbs.MTU{ibverbs.MTU256, ibverbs.MTU1024, ibverbs.MTU4096}
+	ucOps = []ibverbs.Opcode{ibverbs.OpSend, ibverbs.OpSendWithImm, ibverbs.OpWrite, ibverbs.OpWriteWithImm}
+	udOps = []ibverbs.Opcode{ibverbs.OpSend, ibverbs.OpSendWithImm}
+	mtus  = []ibverbs.MTU{ibverbs.MTU256, ibverbs.MTU1024, ibverbs.MTU4096}
 )
 
 // Classes of sizes. Atomic operations have one of their own.
@@ -39,28 +41,33 @@ const (
 	sizeAboveMTU
 	size64K
 	size1M
-	sizeClasses
 	sizeWord
 )
 
 func (r row) size() int {
 	mtu := r.mtu.Bytes()
-	return [...]int{0, 1, mtu - 1, mtu, mtu + 1, 64 << 10, 1 << 20, 0, 8}[r.class]
+	return [...]int{0, 1, mtu - 1, mtu, mtu + 1, 64 << 10, 1 << 20, 8}[r.class]
 }
 
 func (r row) String() string {
-	ip, loss, who := "IPv4", "no loss", "kernel to softroce"
-	if r.v6 {
-		ip = "IPv6"
-	}
+	loss := "no loss"
 	if r.loss {
 		loss = "loss"
+	}
+	op := strings.TrimPrefix(r.op.String(), "IBV_WR_")
+	return fmt.Sprintf("%s, %d bytes, MTU %d, %s, %s", op, r.size(), r.mtu.Bytes(), r.route(), loss)
+}
+
+// route is the IP version and who sends.
+func (r row) route() string {
+	ip, who := "IPv4", "kernel to softroce"
+	if r.v6 {
+		ip = "IPv6"
 	}
 	if r.softSends {
 		who = "softroce to kernel"
 	}
-	op := strings.TrimPrefix(r.op.String(), "IBV_WR_")
-	return fmt.Sprintf("%s, %d bytes, MTU %d, %s, %s, %s", op, r.size(), r.mtu.Bytes(), ip, loss, who)
+	return ip + ", " + who
 }
 
 func isAtomic(op ibverbs.Opcode) bool { return op == ibverbs.OpFetchAdd || op == ibverbs.OpCmpSwap }
@@ -71,8 +78,11 @@ func table(transport ibverbs.QPType, ops []ibverbs.Opcode) (rows []row) {
 	for _, loss := range bools {
 		for _, op := range ops {
 			classes := []int{sizeNone, sizeOne, sizeBelowMTU, sizeMTU, sizeAboveMTU, size64K, size1M}
-			if isAtomic(op) {
+			switch {
+			case isAtomic(op):
 				classes = []int{sizeWord}
+			case transport == ibverbs.UD: // its path MTU is the port's; smaller ones are sizes of messages here
+				classes = []int{sizeNone, sizeOne, sizeBelowMTU, sizeMTU}
 			}
 			for _, class := range classes {
 				for _, mtu := range mtus {
