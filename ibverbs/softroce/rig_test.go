@@ -3,6 +3,7 @@ package softroce
 import (
 	"bytes"
 	"cmp"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -33,6 +34,7 @@ type rigConfig struct {
 	cqDepth    int
 	retryLimit uint8
 	ecn        bool
+	capture    func(device string) (io.WriteCloser, error)
 	srq        driver.SRQConfig // of b; none if empty
 	v6         bool
 	tos        uint8 // of address handles
@@ -125,7 +127,7 @@ func newRig(t testing.TB, c rigConfig) *rig {
 			return link.Pass
 		})
 	}
-	drv := New(Config{Addrs: addrs, Network: OnSim(r.sim), retryLimit: c.retryLimit, ECN: c.ecn})
+	drv := New(Config{Addrs: addrs, Network: OnSim(r.sim), retryLimit: c.retryLimit, ECN: c.ecn, Capture: c.capture})
 	devices, _ := drv.Devices()
 	r.a, r.b = &end{r: r, name: 'a', addr: addrs[0]}, &end{r: r, name: 'b', addr: addrs[1]}
 	for i, e := range []*end{r.a, r.b} {
