@@ -76,7 +76,7 @@ func (q *qp) notify() {
 	q.e.counters.cnpsSent.Add(1)
 	var b burst
 	b.add(q, wire.CNP, wire.BECN, 0, 0)
-	b.flush(q)
+	b.flush(q.e)
 }
 
 // notified is a notification from the peer.

@@ -42,7 +42,7 @@ const (
 )
 
 func (c *cq) Poll(wcs []driver.WC) (n int, err error) {
-	if !c.filled.Load() {
+	if !c.filled.Load() && !(c.ctx.e.poll() && c.filled.Load()) {
 		return 0, nil
 	}
 	c.mu.Lock()
@@ -78,6 +78,11 @@ func (c *cq) Arm(solicitedOnly bool) error {
 		c.arm = max(c.arm, armedSolicited)
 	} else {
 		c.arm = armedAll
+	}
+	// Who arms goes to sleep.
+	select {
+	case c.ctx.e.handover <- struct{}{}:
+	default:
 	}
 	return nil
 }

@@ -26,6 +26,12 @@
 // second goroutine does. No goroutine ever waits for a peer. Queue pairs share
 // nothing but the window to a peer and their CQs.
 //
+// On sockets, a poll of a CQ that finds nothing looks at the socket itself, so that
+// goroutines that spin on every processor keep nobody from taking packets, and an
+// answer that is polled for wakes no thread. Such a poll is a system call. Who
+// polls memory that a peer writes should poll a CQ as well. An ACK of a write that
+// a poll took waits up to 0.1 ms for a request to go with.
+//
 // Lost packets are sent again from the one that is missing on (go-back-N). A peer
 // that is silent ends a connection after RetryCnt+1 time-outs of
 // 4.096 µs × 2^Timeout since its last sign of life; retry count 7 is seven.

@@ -23,6 +23,12 @@ type engine struct {
 	random   io.Reader
 	counters counters
 	pump     *pump
+	rx       *receiver
+
+	// polls counts those of CQs that had the link looked at.
+	polls atomic.Uint64
+	// handover ends the rest that the receiving goroutine takes meanwhile.
+	handover chan struct{}
 
 	qps  table[qp]
 	mrs  table[mr]
@@ -49,8 +55,15 @@ func startEngine(dev *device, l link.Link, netdev link.Netdev) *engine {
 	e := &engine{
 		dev: dev, link: l, netdev: netdev, addr: l.LocalAddr().Addr(), random: dev.drv.random, pump: newPump(), flows: map[netip.Addr]*flow{},
 		retryLimit: dev.drv.retryLimit, ecn: dev.drv.ecn, stop: make(chan struct{}),
+		handover: make(chan struct{}, 1),
 	}
-	e.done.Go(func() { e.receive() })
+	e.rx = newReceiver(e)
+	if s, ok := l.(link.Shared); ok && s.Awaits() {
+		e.rx.shared = s
+		e.done.Go(e.receiveInTurn)
+	} else {
+		e.done.Go(e.receive)
+	}
 	e.done.Go(func() { e.pump.run(e.stop) })
 	return e
 }
@@ -59,6 +72,7 @@ func startEngine(dev *device, l link.Link, netdev link.Netdev) *engine {
 func (e *engine) close() error {
 	close(e.stop)
 	err := e.link.Close()
+	e.rx.late.Stop()
 	e.done.Wait()
 	return err
 }
@@ -111,7 +125,7 @@ func (e *engine) flowTo(peer netip.Addr) *flow {
 
 // window is the bytes that may be in flight to a peer: a quarter of the buffer may
 // stay charged for what was read.
-func (e *engine) window() int { return e.link.RecvBuffer() / 4 * 3 }
+func (e *engine) window() int { return min(maxWindow, e.link.RecvBuffer()/4*3) }
 
 // charge is what the peer's kernel charges for a packet with so many bytes of
 // payload: the packets of a long message come merged, others each on its own, in

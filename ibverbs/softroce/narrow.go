@@ -27,7 +27,7 @@ func (q *qp) widen(bytes int) {
 	if r.limit == 0 {
 		return
 	}
-	if r.limit += bytes / widening; r.limit >= q.e.link.RecvBuffer() {
+	if r.limit += bytes / widening; r.limit >= q.e.window() {
 		r.limit = 0
 	}
 }

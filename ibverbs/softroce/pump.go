@@ -7,9 +7,15 @@ import "sync"
 // read, which would hold up all others.
 type pump struct {
 	mu   sync.Mutex
-	list []*qp
-	work []*qp // the list being served
+	list []task
+	work []task // the list being served
 	wake chan struct{}
+}
+
+// task is a queue pair, and the flow whose turn it is in, if it waited for that.
+type task struct {
+	q    *qp
+	turn *flow
 }
 
 func newPump() *pump { return &pump{wake: make(chan struct{}, 1)} }
@@ -21,7 +27,18 @@ func (p *pump) add(q *qp) {
 		return
 	}
 	q.onPump = true
-	p.list = append(p.list, q)
+	p.put(task{q, nil})
+}
+
+// addTurn adds a queue pair whose turn it is.
+func (p *pump) addTurn(q *qp, f *flow) {
+	p.mu.Lock()
+	p.put(task{q, f})
+}
+
+// put unlocks.
+func (p *pump) put(t task) {
+	p.list = append(p.list, t)
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -39,13 +56,20 @@ func (p *pump) run(done <-chan struct{}) {
 		}
 		p.mu.Lock()
 		p.list, p.work = p.work[:0], p.list
-		for _, q := range p.work {
-			q.onPump = false
+		for _, t := range p.work {
+			if t.turn == nil {
+				t.q.onPump = false
+			}
 		}
 		p.mu.Unlock()
-		for i, q := range p.work {
-			q.pumped()
-			p.work[i] = nil
+		for i, t := range p.work {
+			if t.turn == nil {
+				t.q.pumped()
+			} else {
+				t.q.takeTurn()
+				t.turn.wake() // for the next, if there is something left
+			}
+			p.work[i] = task{}
 		}
 	}
 }
@@ -57,6 +81,19 @@ func (q *qp) pumped() {
 	if q.closed {
 		return
 	}
-	q.req.starved = false
-	q.settle()
+	var acks burst
+	q.settle(&acks, false)
+	acks.flush(q.e)
+}
+
+// takeTurn sends what waited for the flow.
+func (q *qp) takeTurn() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.req.starved, q.req.turn = false, true
+	q.transmit()
+	q.req.turn = false
 }

@@ -39,7 +39,8 @@ type qp struct {
 	windows     *mw  // that are bound to it
 	lastWQETold bool // the event of the SRQ
 
-	dirty  bool // it is on the list of the receiving goroutine
+	dirty  bool // it is on that list of the receiver
+	owing  bool // and on that one
 	onPump bool // it is on the pump's list, under the pump's lock
 }
 
@@ -195,7 +196,7 @@ func (q *qp) completeSend(s driver.Status, byteLen uint32) {
 func (q *qp) completeRecv(wc driver.WC, solicited bool) {
 	r := &q.resp
 	wc.ID, wc.QPN = r.recv.id, q.num
-	r.hasRecv = false
+	r.hasRecv, r.replies.prompt = false, true
 	e := cqe{wc: wc, qp: q}
 	if q.rq != nil {
 		e.freed, e.upTo = &q.rq.freed, r.recvUpTo

@@ -3,6 +3,9 @@ package softroce
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
@@ -20,48 +23,77 @@ type packet struct {
 	id      uint16 // IPv4 Identification, 0 where the link does not show it
 }
 
-// receiver is the state of the goroutine that takes packets. Packets of one queue
-// pair mostly come together, so its lock is kept from one to the next.
+// receiver is the state of who takes packets, which the goroutine for that and polls
+// do in turn. Packets of one queue pair mostly come together, so its lock is kept
+// from one to the next.
 type receiver struct {
-	e     *engine
-	qp    *qp // locked
-	qpn   uint32
-	dirty []*qp // those that have something to send when the batch is through
-	paths [pathSlots]knownPath
-	self  netip.AddrPort
-	exact bool // the link shows the Identification
-	p     packet
+	e      *engine
+	shared link.Shared // nil where only the goroutine takes packets
+
+	mu      sync.Mutex // held by who takes packets; queue pairs' locks come after it
+	batch   [recvBatch]link.Datagrams
+	qp      *qp // locked
+	qpn     uint32
+	dirty   []*qp   // those that have something to send when the batch is through
+	owing   []*qp   // those whose ACK waits for a request to go with
+	flows   []*flow // of the batch, that somebody waits for
+	acks    burst
+	late    *time.Timer // pays owing
+	lateSet bool
+	paths   [pathSlots]knownPath
+	self    netip.AddrPort
+	exact   bool // the link shows the Identification
+	p       packet
 }
 
-// pathSlots is how many senders' paths are kept ready.
-const pathSlots = 64
+const (
+	// recvBatch is how many Datagrams are taken at once, by a poll fewer.
+	recvBatch, pollBatch = 16, 4
+	// pathSlots is how many senders' paths are kept ready.
+	pathSlots = 64
+)
 
 type knownPath struct {
 	from netip.AddrPort
 	path wire.Path
 }
 
+func newReceiver(e *engine) *receiver {
+	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID()}
+	r.late = time.AfterFunc(ackLater, r.payLate)
+	r.late.Stop()
+	return r
+}
+
 // receive takes packets until the link is closed.
 func (e *engine) receive() {
-	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID()}
-	batch := make([]link.Datagrams, 16)
+	r := e.rx
 	for {
-		n, err := e.link.Recv(context.Background(), batch)
+		n, err := e.link.Recv(context.Background(), r.batch[:])
 		if err != nil {
 			return
 		}
-		for i := range batch[:n] {
-			r.take(&batch[i])
-		}
-		r.unlock()
-		r.settle()
+		r.through(n, false)
 	}
+}
+
+// through is a batch of n.
+func (r *receiver) through(n int, defers bool) {
+	for i := range r.batch[:n] {
+		r.take(&r.batch[i])
+	}
+	r.unlock()
+	r.settle(defers)
 }
 
 // take takes the packets of one super-packet.
 func (r *receiver) take(d *link.Datagrams) {
 	path := r.path(d.Addr)
-	for k := range d.Len() {
+	for k, n := 0, d.Len(); k < n; k++ {
+		if came := r.takeRun(d, path, k); came > 0 {
+			k += came - 1
+			continue
+		}
 		b := d.Segment(k)
 		r.e.counters.received.Add(1)
 		p, err := wire.Parse(b)
@@ -153,17 +185,48 @@ func (r *receiver) unlock() {
 	}
 }
 
-// settle has all queue pairs of the batch send what they owe.
-func (r *receiver) settle() {
+// settle has all queue pairs of the batch send what they owe, and then those that
+// waited for what the batch has given back.
+func (r *receiver) settle(defers bool) {
 	for i, q := range r.dirty {
 		q.mu.Lock()
 		q.dirty = false
 		if !q.closed {
 			q.notify()
-			q.settle()
+			if f := q.flow; f != nil && f.waiters.Load() > 0 && !slices.Contains(r.flows, f) {
+				r.flows = append(r.flows, f)
+			}
+			q.settle(&r.acks, defers)
+			if defers && !q.owing && q.resp.replies.owesAck() {
+				q.owing = true
+				r.owing = append(r.owing, q)
+			}
 		}
 		q.mu.Unlock()
 		r.dirty[i] = nil
 	}
 	r.dirty = r.dirty[:0]
+	r.acks.flush(r.e)
+	for i, f := range r.flows {
+		for q := f.next(); q != nil; q = f.next() {
+			q.takeTurn()
+		}
+		r.flows[i] = nil
+	}
+	r.flows = r.flows[:0]
+}
+
+// payAcks sends the ACKs that have waited.
+func (r *receiver) payAcks() {
+	for i, q := range r.owing {
+		q.mu.Lock()
+		q.owing = false
+		if !q.closed && q.resp.replies.owesAck() {
+			q.addAck(&r.acks)
+		}
+		q.mu.Unlock()
+		r.owing[i] = nil
+	}
+	r.owing = r.owing[:0]
+	r.acks.flush(r.e)
 }

@@ -28,7 +28,7 @@ type receive struct {
 
 func newRecvQueue(wr, sge int) *recvQueue {
 	n := ringSize(wr)
-	return &recvQueue{blocks: make([][]receive, (n+blockSize-1)/blockSize), mask: uint64(n - 1), sge: sge}
+	return &recvQueue{mask: uint64(n - 1), sge: sge}
 }
 
 func (r *recvQueue) post(wrs []driver.RecvWR) (n int, err error) {
@@ -54,6 +54,9 @@ func (r *recvQueue) push(wrs []driver.RecvWR) (n int, err error) {
 }
 
 func (r *recvQueue) slot() *receive {
+	if r.blocks == nil {
+		r.blocks = make([][]receive, r.mask/blockSize+1)
+	}
 	i := r.posted & r.mask
 	block := &r.blocks[i/blockSize]
 	if *block == nil {

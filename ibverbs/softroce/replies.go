@@ -15,6 +15,7 @@ type replies struct {
 	head  int
 
 	ack       bool // asked for
+	prompt    bool // a program was told of what it acknowledges, and may end at once
 	unacked   int  // packets since the last ACK
 	nak       wire.Syndrome
 	nakIsOwed bool
@@ -53,7 +54,7 @@ func (s *replies) start(old replies, limit int) {
 // stop forgets what is owed.
 func (s *replies) stop() {
 	s.jobs, s.head = s.jobs[:0], 0
-	s.ack, s.nakIsOwed, s.unacked = false, false, 0
+	s.ack, s.prompt, s.nakIsOwed, s.unacked = false, false, false, 0
 }
 
 func (s *replies) busy() bool { return s.head < len(s.jobs) }
@@ -209,19 +210,19 @@ func (q *qp) serve(budget int) {
 	for s.busy() && budget > 0 {
 		r := &s.jobs[s.head]
 		if v := q.replyPacket(&b, r); v != accepted {
-			b.flush(q)
+			b.flush(q.e)
 			q.resp.psn = r.psn.Add(r.at)
 			s.stop()
 			q.refuse(v)
 			return
 		}
-		s.ack, s.unacked = false, 0 // an answer acknowledges all before it
+		s.ack, s.prompt, s.unacked = false, false, 0 // an answer acknowledges all before it
 		budget--
 		if r.at++; r.at == r.packets {
 			s.head++
 		}
 	}
-	b.flush(q)
+	b.flush(q.e)
 	if s.busy() {
 		q.e.pump.add(q)
 	}
@@ -279,19 +280,35 @@ func readResponse(first, last bool) wire.Opcode {
 }
 
 // settle sends what piled up while packets were taken: at the end of each batch,
-// and by the pump.
-func (q *qp) settle() {
-	s := &q.resp.replies
+// and by the pump. An ACK goes into acks, or is left for a request to go with it.
+func (q *qp) settle(acks *burst, defers bool) {
 	q.serve(replyBurst)
-	if !s.busy() {
-		switch {
-		case s.nakIsOwed:
-			q.sendAck(s.nak, q.resp.psn)
-		case s.ack:
-			q.sendAck(wire.SynAck, q.resp.psn.Add(wire.PSNMask))
-		}
+	if s := &q.resp.replies; !defers || s.nakIsOwed || s.prompt {
+		q.addAck(acks)
 	}
 	q.transmit()
+}
+
+// owesAck says that an ACK could go out.
+func (s *replies) owesAck() bool { return s.ack && !s.nakIsOwed && !s.busy() }
+
+// addAck adds the ACK or NAK that is owed, if that is so. NAKs and ACKs come behind
+// the answers that are owed.
+func (q *qp) addAck(b *burst) {
+	switch s := &q.resp.replies; {
+	case s.busy():
+	case s.nakIsOwed:
+		q.putAck(b, s.nak, q.resp.psn)
+	case s.ack:
+		q.putAck(b, wire.SynAck, q.resp.psn.Add(wire.PSNMask))
+	}
+}
+
+// putAck adds an ACK or NAK for packet psn.
+func (q *qp) putAck(b *burst, s wire.Syndrome, psn wire.PSN) {
+	r := &q.resp.replies
+	r.ack, r.prompt, r.nakIsOwed, r.unacked = false, false, false, 0
+	b.add(q, wire.RCAck, 0, psn, 0).AETH().Put(s, q.resp.msn)
 }
 
 // leave sends the ACK of what was received, before the queue pair is closed or
@@ -309,10 +326,7 @@ func (q *qp) leave() {
 
 // sendAck sends an ACK or NAK for packet psn.
 func (q *qp) sendAck(s wire.Syndrome, psn wire.PSN) {
-	r := &q.resp.replies
-	r.ack, r.nakIsOwed, r.unacked = false, false, 0
 	var b burst
-	p := b.add(q, wire.RCAck, 0, psn, 0)
-	p.AETH().Put(s, q.resp.msn)
-	b.flush(q)
+	q.putAck(&b, s, psn)
+	b.flush(q.e)
 }

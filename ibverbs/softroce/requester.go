@@ -32,6 +32,7 @@ type requester struct {
 	retries    uint8    // left
 	rnrRetries uint8
 	starved    bool // waits for the flow to the peer
+	turn       bool // and it is its turn
 
 	clock      retryClock
 	congestion congestion
@@ -66,6 +67,7 @@ func (q *qp) refill() {
 func (q *qp) stopRequester() {
 	q.unfly(q.req.inFlight)
 	q.req.reads, q.req.notReady, q.req.starved = 0, false, false
+	q.wakeFlow()
 	q.req.nextPacket, q.req.unaPacket = 0, 0
 	q.req.clock.stop()
 }
@@ -76,6 +78,13 @@ func (q *qp) unfly(bytes int) {
 	if bytes > 0 {
 		q.req.inFlight -= bytes
 		q.flow.give(bytes)
+	}
+}
+
+// wakeFlow has others go on with what was given back.
+func (q *qp) wakeFlow() {
+	if q.flow != nil {
+		q.flow.wake()
 	}
 }
 
@@ -116,7 +125,10 @@ func (q *qp) transmit() {
 		b.askForAck()
 		q.req.sinceAckReq = 0
 	}
-	b.flush(q)
+	if b.sendBuffer != nil && q.resp.replies.owesAck() {
+		q.addAck(&b) // it is the shortest packet that there is, so that it fits at the end of a run
+	}
+	b.flush(q.e)
 	q.completeLocal()
 	q.watch()
 	if q.sq.done < q.sq.posted && q.sq.done == q.sq.next {
@@ -173,6 +185,15 @@ func (q *qp) send(b *burst, w *request) bool {
 		return w.executed
 	}
 	for r.nextPacket < w.packets {
+		if n := q.middles(w, r.nextPacket); n > 0 {
+			n, more := q.sendRun(b, w, n)
+			if !more {
+				return false
+			}
+			if n > 0 {
+				continue
+			}
+		}
 		from, to := r.nextPacket, r.nextPacket+1
 		if w.op == driver.OpRead {
 			to = q.chunkEnd(w, from)
@@ -186,6 +207,7 @@ func (q *qp) send(b *burst, w *request) bool {
 		}
 		if !q.sendPacket(b, w, from, to) {
 			q.flow.give(cost)
+			q.flow.wake()
 			w.failed = driver.LocProtErr
 			return false
 		}
@@ -216,7 +238,7 @@ func (q *qp) mayFly(cost int) bool {
 		!r.congestion.allows(r.inFlight, cost) {
 		return false
 	}
-	return q.flow.take(q, cost)
+	return q.flow.take(q, cost, 1) > 0
 }
 
 // goBack sends again from the oldest packet that is not acknowledged.
@@ -224,6 +246,7 @@ func (q *qp) goBack() {
 	q.sq.next, q.req.nextPacket = q.sq.done, q.req.unaPacket
 	q.req.reads = 0
 	q.unfly(q.req.inFlight)
+	q.wakeFlow()
 }
 
 // retry begins a round of retransmission, or ends the queue pair after the last.

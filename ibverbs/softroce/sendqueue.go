@@ -10,7 +10,7 @@ import (
 // sendQueue is a ring of requests. Positions count from the last reset and do not
 // wrap: freed ≤ done ≤ next ≤ posted.
 type sendQueue struct {
-	blocks [][]request // of blockSize each, made on first use
+	blocks [][]request // of blockSize each; all is made on first use
 	mask   uint64      // of the ring, whose size is a power of two
 	sge    int
 	inline int
@@ -49,7 +49,7 @@ type request struct {
 
 func newSendQueue(c driver.QPCap) sendQueue {
 	n := ringSize(c.SendWR)
-	return sendQueue{blocks: make([][]request, (n+blockSize-1)/blockSize), mask: uint64(n - 1), sge: c.SendSGE, inline: c.Inline}
+	return sendQueue{mask: uint64(n - 1), sge: c.SendSGE, inline: c.Inline}
 }
 
 // ringSize is the power of two that holds n.
@@ -70,6 +70,9 @@ func (s *sendQueue) full() bool { return s.posted-s.freed.Load() > s.mask }
 
 // slot is the next request to fill in. Its SGL and data have room.
 func (s *sendQueue) slot() *request {
+	if s.blocks == nil {
+		s.blocks = make([][]request, s.mask/blockSize+1)
+	}
 	i := s.posted & s.mask
 	block := &s.blocks[i/blockSize]
 	if *block == nil {

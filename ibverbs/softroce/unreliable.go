@@ -46,7 +46,7 @@ func (q *qp) transmitUnreliable() {
 			q.req.nextPacket = 0
 		}
 	}
-	b.flush(q)
+	b.flush(q.e)
 	q.completeSent()
 	if failed != driver.Success && q.attr.State != driver.StateErr {
 		q.failSendQueue(failed)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"sync"
@@ -26,7 +27,10 @@ type Capture struct {
 	err  error
 }
 
-var _ PortWatcher = (*Capture)(nil)
+var (
+	_ PortWatcher = (*Capture)(nil)
+	_ Shared      = (*Capture)(nil)
+)
 
 // NewCapture puts a capture around a link. Name is what the file calls the
 // interface. Each record goes to w by one call of Write; the caller closes w
@@ -98,6 +102,20 @@ func (c *Capture) record(batch []Datagrams, ends func(*Datagrams) (src, dst neti
 		}
 	}
 	_, c.err = c.w.Write(c.file.buf)
+}
+
+// Awaits says whether the link can.
+func (c *Capture) Awaits() bool {
+	s, ok := c.Link.(Shared)
+	return ok && s.Awaits()
+}
+
+// Await sleeps as the link does.
+func (c *Capture) Await() error {
+	if s, ok := c.Link.(Shared); ok {
+		return s.Await()
+	}
+	return errors.ErrUnsupported
 }
 
 // OnPort watches the port of the link, if that can change.

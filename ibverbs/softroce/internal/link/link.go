@@ -104,6 +104,18 @@ type Link interface {
 	Close() error
 }
 
+// Shared is a Link from which several goroutines may take in turn, under a lock of
+// theirs, while another one sleeps without it.
+type Shared interface {
+	Link
+	// Awaits says whether it can; if not, Await fails.
+	Awaits() bool
+	// Await sleeps until something may have come, which others may have taken by
+	// then. One goroutine may call it at a time, TryRecv may be called meanwhile.
+	// After Close the error is net.ErrClosed.
+	Await() error
+}
+
 // PortWatcher is a Link whose port can go down and come up.
 type PortWatcher interface {
 	// OnPort calls f with each change, after those that came before have

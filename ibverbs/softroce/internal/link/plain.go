@@ -22,7 +22,7 @@ func (s *socket) plainSend(u *UDP, batch []Datagrams) (int, error) {
 		for k := range d.Len() {
 			seg := d.Segment(k)
 			renumber(d, seg, k)
-			if _, _, err := s.conn.WriteMsgUDPAddrPort(seg, nil, to); err != nil {
+			if _, _, err := s.udp.WriteMsgUDPAddrPort(seg, nil, to); err != nil {
 				if errors.Is(err, syscall.ENOBUFS) {
 					u.stats.sendFailed.Add(1)
 					continue
@@ -83,7 +83,7 @@ func (r *plainReceiver) pump() {
 			return
 		}
 		var err error
-		if b.n, b.from, err = r.u.main.conn.ReadFromUDPAddrPort(b.data[:]); err != nil {
+		if b.n, b.from, err = r.u.main.udp.ReadFromUDPAddrPort(b.data[:]); err != nil {
 			// Anything but the end is about one packet, an ICMP message
 			// mostly, and not about the socket.
 			if errors.Is(err, net.ErrClosed) {

@@ -34,6 +34,7 @@ type fastReceiver struct {
 	block bool
 
 	read    func(fd uintptr) bool // r.onReady, bound once
+	look    func(fd uintptr)      // the same
 	dropped uint32                // the kernel's counter when last seen
 }
 
@@ -50,6 +51,7 @@ func (r *fastReceiver) init() *fastReceiver {
 		r.msgs.iovs[i].Base = &r.rooms[i*recvRoom]
 	}
 	r.read = r.onReady
+	r.look = func(fd uintptr) { r.onReady(fd) }
 	return r
 }
 
@@ -69,10 +71,19 @@ func (r *fastReceiver) onReady(fd uintptr) bool {
 
 func (r *fastReceiver) try(batch []Datagrams) (int, error) { return r.take(batch, false) }
 
+// await sleeps until something may have come. Others may try meanwhile.
+func (r *fastReceiver) await() error { return r.raw.(*fdConn).await() }
+
 func (r *fastReceiver) take(batch []Datagrams, block bool) (int, error) {
 	r.want, r.block = min(len(batch), recvBatch), block
 	for {
-		if err := r.raw.Read(r.read); err != nil {
+		var err error
+		if block {
+			err = r.raw.Read(r.read)
+		} else {
+			err = r.raw.Control(r.look)
+		}
+		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return 0, net.ErrClosed
 			}

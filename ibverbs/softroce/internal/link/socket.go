@@ -7,11 +7,16 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // socket is one UDP socket, bound and not connected.
 type socket struct {
-	conn       *net.UDPConn
+	udp  *net.UDPConn // plain only
+	conn interface {
+		SetReadDeadline(t time.Time) error
+		Close() error
+	}
 	raw        syscall.RawConn
 	port       uint16
 	scope      uint32 // zone of link-local peers
@@ -39,11 +44,14 @@ func openSocket(cfg *UDPConfig, dev Netdev, port uint16, receives bool) (*socket
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{conn: pc.(*net.UDPConn), port: port, plain: cfg.Plain}
+	s := &socket{udp: pc.(*net.UDPConn), port: port, plain: cfg.Plain}
 	if cfg.Addr.IsLinkLocalUnicast() {
 		s.scope = uint32(dev.Index)
 	}
-	if s.raw, err = s.conn.SyscallConn(); err == nil && receives {
+	if err := s.take(); err != nil {
+		return nil, err
+	}
+	if receives {
 		err = s.raw.Control(func(fd uintptr) { s.recvBuffer = granted(fd, cfg) })
 	}
 	if err != nil {

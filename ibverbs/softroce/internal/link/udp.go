@@ -78,7 +78,7 @@ type UDP struct {
 	stats   counters
 }
 
-var _ Link = (*UDP)(nil)
+var _ Shared = (*UDP)(nil)
 
 // counters are Stats that goroutines share.
 type counters struct {
@@ -91,6 +91,9 @@ type receiver interface {
 	wait(ctx context.Context, batch []Datagrams) (int, error)
 	close()
 }
+
+// awaiter is a receiver that can be asked while another goroutine waits.
+type awaiter interface{ await() error }
 
 // ListenUDP opens port 4791 at an address. The error is a *driver.Error whose
 // hint says what to do when the port is held or the address is not there.
@@ -277,6 +280,20 @@ func (u *UDP) TryRecv(batch []Datagrams) (int, error) {
 		return 0, nil
 	}
 	return u.recv.try(batch)
+}
+
+// Awaits is true but on the plain path.
+func (u *UDP) Awaits() bool {
+	_, ok := u.recv.(awaiter)
+	return ok
+}
+
+// Await sleeps in Go's network poller.
+func (u *UDP) Await() error {
+	if r, ok := u.recv.(awaiter); ok {
+		return r.await()
+	}
+	return errors.ErrUnsupported
 }
 
 // Recv tries as often as the configuration says and yields in between, then

@@ -59,6 +59,18 @@ func setUp(fd uintptr, cfg *UDPConfig, receives bool) error {
 	return nil
 }
 
+// take takes the socket out of package net, but for the plain path.
+func (s *socket) take() (err error) {
+	if s.plain {
+		s.conn = s.udp
+		s.raw, err = s.udp.SyscallConn()
+		return err
+	}
+	f, err := takeOver(s.udp)
+	s.udp, s.conn, s.raw = nil, f, f
+	return err
+}
+
 func granted(fd uintptr, cfg *UDPConfig) int {
 	n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {

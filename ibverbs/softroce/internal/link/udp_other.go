@@ -9,12 +9,19 @@ type sendState struct{}
 
 func setUp(uintptr, *UDPConfig, bool) error { return nil }
 
+// take leaves the socket to package net.
+func (s *socket) take() (err error) {
+	s.conn = s.udp
+	s.raw, err = s.udp.SyscallConn()
+	return err
+}
+
 // granted believes that the system gives what package net asks for.
 func granted(_ uintptr, cfg *UDPConfig) int { return cfg.RecvBuffer }
 
 func newReceiver(u *UDP) receiver {
-	u.main.conn.SetReadBuffer(u.cfg.RecvBuffer)
-	u.main.conn.SetWriteBuffer(u.cfg.SendBuffer)
+	u.main.udp.SetReadBuffer(u.cfg.RecvBuffer)
+	u.main.udp.SetWriteBuffer(u.cfg.SendBuffer)
 	return newPlainReceiver(u)
 }
 

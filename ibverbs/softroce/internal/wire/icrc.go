@@ -137,14 +137,53 @@ func (t *crcTables) four(v, word uint32) uint32 {
 	return t.behind[3][v&255] ^ t.behind[2][v>>8&255] ^ t.behind[1][v>>16&255] ^ t.behind[0][v>>24]
 }
 
+// Run computes the ICRC of packets of one size on one path piece by piece, for who
+// copies the bytes behind the BTH as well:
+//
+//	crc := run.Begin(pkt, id)
+//	crc = copycrc.Update(crc, dst, src) // all up to the ICRC
+type Run struct {
+	start uint32 // the register at the BTH, for Identification 0
+	n     int
+	v6    bool
+}
+
+// Run is for packets of n bytes.
+func (p Path) Run(n int) Run { return Run{p.start(n, 0), n, p.v6} }
+
+// Begin takes the BTH. What it returns is to be continued as by hash/crc32.
+func (r Run) Begin(bth BTH, id uint16) uint32 {
+	v := r.start
+	if !r.v6 {
+		v ^= tables.id[0][id>>8] ^ tables.id[1][id&255]
+	}
+	return ^tables.bth(v, bth)
+}
+
+// Recover says whether a packet whose ICRC differs by diff from the one computed is
+// right for another Identification, as Check does.
+func (r Run) Recover(diff uint32) bool {
+	if diff == 0 || r.v6 {
+		return diff == 0
+	}
+	_, ok := recoverID(diff, r.n)
+	return ok
+}
+
+// bth takes the BTH through the register. What switches may change is ones.
+func (t *crcTables) bth(v uint32, b []byte) uint32 {
+	le := binary.LittleEndian
+	_ = b[BTHSize-1]
+	v = t.four(v, le.Uint32(b))
+	v = t.four(v, le.Uint32(b[4:])|0xff)
+	return t.four(v, le.Uint32(b[8:]))
+}
+
 // ICRC is that of a packet, whose last four bytes are left out. The
 // Identification is that of the IPv4 header; IPv6 has none.
 func (p Path) ICRC(pkt []byte, id uint16) uint32 {
-	le, t := binary.LittleEndian, tables
 	// The BTH goes by hand: hash/crc32 is slow at lengths like 12 + 1024.
-	v := t.four(p.start(len(pkt), id), le.Uint32(pkt))
-	v = t.four(v, le.Uint32(pkt[4:])|0xff)
-	v = t.four(v, le.Uint32(pkt[8:]))
+	v := tables.bth(p.start(len(pkt), id), pkt)
 	return crc32.Update(^v, crc32.IEEETable, pkt[BTHSize:len(pkt)-ICRCSize])
 }
 

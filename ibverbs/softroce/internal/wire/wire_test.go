@@ -429,6 +429,35 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
+// A run's pieces are the whole.
+func TestRun(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, path := range []Path{NewPath(v4a, v4b), NewPath(v6a, v6b)} {
+		for _, size := range []int{256, 1024, 4096} {
+			pkt := Make(make([]byte, Size(RCWriteMiddle, size)), RCWriteMiddle, size)
+			for i := range pkt.Payload() {
+				pkt.Payload()[i] = byte(r.Uint32())
+			}
+			run := path.Run(len(pkt.Bytes()))
+			for range 50 {
+				id := uint16(r.Uint32())
+				pkt.BTH().Put(RCWriteMiddle, Flags(r.Uint32())&(AckReq|Solicited|FECN|BECN), uint16(r.Uint32()), r.Uint32(), PSN(r.Uint32()))
+				got := crc32.Update(run.Begin(pkt.BTH(), id), crc32.IEEETable, pkt.Payload())
+				if want := path.ICRC(pkt.Bytes(), id); got != want {
+					t.Fatalf("%d bytes, Identification %d: %#x, want %#x", size, id, got, want)
+				}
+				other := path.ICRC(pkt.Bytes(), id^uint16(1+r.IntN(65535)))
+				if got := run.Recover(got ^ other); got == path.v6 && other != path.ICRC(pkt.Bytes(), id) {
+					t.Fatalf("another Identification: %v", got)
+				}
+				if !run.Recover(0) || run.Recover(0x12345678) && path.v6 {
+					t.Fatal("Recover")
+				}
+			}
+		}
+	}
+}
+
 func TestHotPathAllocatesNothing(t *testing.T) {
 	buf, path := make([]byte, 2048), NewPath(v4a, v4b)
 	var sink int

@@ -1,0 +1,143 @@
+package softroce
+
+import (
+	"runtime"
+	"time"
+)
+
+// On a link that can be shared, packets are taken by whoever is about. A poll of a
+// CQ that finds nothing looks at the link itself: the goroutine that takes packets
+// otherwise need not run for that, which it may not for 10 ms where polling
+// goroutines spin on every processor, and no packet wakes a thread. While there are
+// such polls that goroutine rests, and only sees to it that they go on. It goes
+// back to work when they stop, or somebody arms a CQ to sleep.
+const (
+	// looks is how often the goroutine looks at the link before it sleeps. With a
+	// sender that keeps the window full it so sleeps hardly ever.
+	looks = 500
+	// looksPerYield is every how manieth look yields.
+	looksPerYield = 16
+	// busyPolls is how many polls in the time of looksPerYield looks, or of a rest,
+	// mean that the link can be left to them.
+	busyPolls = 8
+	// restFor is how long a rest is, and twice of it the longest time that packets
+	// may wait when polls stop.
+	restFor = 500 * time.Microsecond
+	// ackLater is how long an ACK waits for a request to go with when polls stop.
+	ackLater = 100 * time.Microsecond
+)
+
+// poll looks at the link for a poll that found nothing, and reports whether
+// something has come. It waits for nobody.
+func (e *engine) poll() bool {
+	r := e.rx
+	if r.shared == nil {
+		return false
+	}
+	e.polls.Add(1)
+	if !r.mu.TryLock() {
+		return true // somebody takes packets just now
+	}
+	defer r.mu.Unlock()
+	r.payAcks()
+	n, err := r.shared.TryRecv(r.batch[:pollBatch])
+	if n == 0 || err != nil {
+		return false
+	}
+	// A request that the program sends now takes the ACK along. If none does, the
+	// next poll sends it, or else the timer.
+	r.through(n, true)
+	if len(r.owing) > 0 && !r.lateSet {
+		r.lateSet = true
+		r.late.Reset(ackLater)
+	}
+	return true
+}
+
+// receiveInTurn takes packets until the link is closed, unless polls do.
+func (e *engine) receiveInTurn() {
+	rest := time.NewTimer(restFor)
+	defer rest.Stop()
+	for {
+		switch e.work() {
+		case polled:
+			e.leaveToPolls(rest)
+		case quiet:
+			if e.rx.shared.Await() != nil {
+				return
+			}
+		case closed:
+			return
+		}
+	}
+}
+
+// workEnd is why the goroutine stops to look at the link.
+type workEnd uint8
+
+const (
+	quiet  workEnd = iota // nothing came for a while
+	polled                // others look
+	closed
+)
+
+// work takes packets.
+func (e *engine) work() workEnd {
+	polls := e.polls.Load()
+	for idle, n := 0, 1; idle < looks; n++ {
+		came, err := e.takeBatch()
+		if err != nil {
+			return closed
+		}
+		if idle++; came {
+			idle = 0
+		}
+		if n%looksPerYield == 0 {
+			runtime.Gosched()
+			now := e.polls.Load()
+			if now-polls >= busyPolls {
+				return polled
+			}
+			polls = now
+		}
+	}
+	return quiet
+}
+
+// takeBatch takes what is there.
+func (e *engine) takeBatch() (came bool, err error) {
+	r := e.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := r.shared.TryRecv(r.batch[:])
+	if n == 0 || err != nil {
+		return false, err
+	}
+	r.through(n, false)
+	return true, nil
+}
+
+// leaveToPolls rests while there are polls.
+func (e *engine) leaveToPolls(rest *time.Timer) {
+	for {
+		before := e.polls.Load()
+		rest.Reset(restFor)
+		select {
+		case <-rest.C:
+			if e.polls.Load()-before >= busyPolls {
+				continue
+			}
+		case <-e.handover:
+		case <-e.stop:
+		}
+		return
+	}
+}
+
+// payLate sends the ACKs of a program that has stopped to poll.
+func (r *receiver) payLate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lateSet = false
+	r.payAcks()
+}
