@@ -12,6 +12,9 @@
 // before the next one is looked at. ok is false while the peer has offered nothing that fits; that is no error, call again. A
 // [Request] makes progress, and tells its outcome once, in [Request.Test].
 //
+// [Transport.Driver] is the same behind the seam of package transport, which chooses among ways to connect the ranks of a job: rings
+// of eight steps at both ends, and a proxy that moves what the producer has made.
+//
 // # Concurrency
 //
 // A connection and its requests belong to one goroutine at a time; connections are independent of each other. Isend, Irecv,

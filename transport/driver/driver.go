@@ -80,6 +80,8 @@ type Connector interface {
 type Proxy interface {
 	// Start takes on an operation; operations are done in the order of their starts.
 	Start(op Op) error
+	// Pending is the number of operations that have been started and have not ended. Without any the engine may sleep.
+	Pending() int
 	// Progress moves what can be moved now, without waiting. idle means that nothing has moved. An error is final.
 	Progress() (idle bool, err error)
 }
@@ -87,8 +89,10 @@ type Proxy interface {
 // Op is one operation of a [Proxy]: Steps steps of a connection's buffers.
 type Op struct {
 	Steps      int // of the connection, a multiple of SliceSteps
-	SliceSteps int // how many are moved at a time
-	ChunkSteps int // the operation begins at the next multiple of it
+	SliceSteps int // how many are moved at a time, a divisor of ChunkSteps
+	// ChunkSteps is a divisor of [Steps]/2; the operation begins at the next multiple of it. With larger ones the producer could wait
+	// for room that only its own data can make.
+	ChunkSteps int
 	Bytes      int // bound of a slice
 	Protocol   Protocol
 }
