@@ -52,7 +52,8 @@
 //
 // What it cannot help: a window opens the whole MR, as the kernel checks no other
 // range. A peer that invalidates a window twice, or while OpLocalInv does the same,
-// crashes the kernel.
+// crashes the kernel. It frees what a process leaves from the newest to the oldest, so
+// a window that is older than the queue pair it is bound by makes it wait as above.
 //
 // A queue pair that goes to ERR because its peer broke a rule, with no receive
 // posted and no send under way, gives no sign at all: neither completion nor
