@@ -184,7 +184,7 @@ type side struct {
 }
 
 func newSide(t *testing.T, c Config, r *rank) *side {
-	s := &side{r: r, set: get(kernels.Load(r.c))(t), stream: get(r.c.NewStream())(t), data: get(r.c.Alloc(c.Biggest+1<<20))(t), abort: get(r.c.Alloc(4096))(t)}
+	s := &side{r: r, set: get(kernels.Load(r.c))(t), stream: get(r.c.NewStream())(t), data: get(r.c.Alloc(c.Biggest + 1<<20))(t), abort: get(r.c.Alloc(4096))(t)}
 	must(t, r.c.WriteTo(s.abort, make([]byte, 8)))
 	return s
 }
