@@ -51,9 +51,6 @@ func (s *seam) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	return driver.Verdict{OK: true}
 }
 
-// gdrAt is where NCCL's NET transport says in the blob whether the network reads or writes GPU memory.
-const gdrAt = 128
-
 func (s *seam) Setup(r driver.Request, out *driver.Blob) (driver.Connector, error) {
 	if s.t == nil {
 		return nil, &ibverbs.Error{Op: "set up", Object: "NET", Err: ErrNoNIC}

@@ -123,9 +123,8 @@ func TestNetInTheSetUpLoop(t *testing.T) {
 
 // plan is the operations of a connection: both ends draw the same.
 type plan struct {
-	op    core.Op
-	sizes []int
-	data  [][]byte
+	op   core.Op
+	data [][]byte // a slice each
 }
 
 func draw(r *rand.Rand) (ops []plan) {

@@ -62,11 +62,9 @@ func (c *Communicator) choose(peer, from int) (index int, choice Choice) {
 	return len(c.transports), choice
 }
 
-// forbidden is what the environment says.
+// forbidden is what the environment says. NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are about the distance of GPUs, which P2P knows.
 func (c *Communicator) forbidden(name string, self, other *PeerInfo) Verdict {
 	switch {
-	case name == "P2P" && c.vars.P2PDisable:
-		return Verdict{Reason: "NCCL_P2P_DISABLE=1"}
 	case name == "SHM" && c.vars.SHMDisable:
 		return Verdict{Reason: "NCCL_SHM_DISABLE=1"}
 	case name == "NET" && c.vars.NetDisableIntra && self.SameHost(other):

@@ -67,14 +67,14 @@ func TestChoiceSaysWhy(t *testing.T) {
 }
 
 func TestVariablesForbid(t *testing.T) {
-	w := newWorld(t, 4, nil, twoHosts(func(_ int, c *Config) { c.Variables.SHMDisable, c.Variables.P2PDisable = true, true }))
+	w := newWorld(t, 4, nil, twoHosts(func(_ int, c *Config) { c.Variables.SHMDisable = true }))
 	defer w.close(t)
 	for _, err := range w.connect(t.Context(), mesh(4, 1)) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if got := why(t, w, 0, 1, true); got != "NET; not P2P: NCCL_P2P_DISABLE=1 (rank 0); not SHM: NCCL_SHM_DISABLE=1 (rank 0)" {
+	if got := why(t, w, 0, 1, true); got != "NET; not P2P: no GPU (rank 0); not SHM: NCCL_SHM_DISABLE=1 (rank 0)" {
 		t.Error(got)
 	}
 }

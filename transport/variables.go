@@ -10,8 +10,8 @@ import (
 
 // Variables is what NCCL's environment variables say to the set-up.
 type Variables struct {
-	P2PDisable      bool       // NCCL_P2P_DISABLE
-	P2PLevel        *topo.Path // NCCL_P2P_LEVEL; nil = not set. It is for the P2P transport
+	P2PDisable      bool       // NCCL_P2P_DISABLE, for whoever makes the P2P transport
+	P2PLevel        *topo.Path // NCCL_P2P_LEVEL, likewise; nil = not set
 	SHMDisable      bool       // NCCL_SHM_DISABLE
 	NetDisableIntra bool       // NCCL_NET_DISABLE_INTRA
 	HostID          string     // NCCL_HOSTID
