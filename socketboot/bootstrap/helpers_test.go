@@ -9,11 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/purerdma/purerdma/internal/leaktest"
 	"github.com/purerdma/purerdma/socketboot"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var ip4 = netip.MustParseAddrPort("127.0.0.1:0")
 
