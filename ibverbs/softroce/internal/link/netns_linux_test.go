@@ -33,7 +33,7 @@ func newNamespace(t testing.TB) *namespace {
 	}()
 	t.Cleanup(func() { close(n.do) })
 	if err := <-made; err != nil {
-		t.Skip("a network namespace needs CAP_SYS_ADMIN: ", err)
+		t.Skipf("a network namespace needs CAP_SYS_ADMIN: %v", err)
 	}
 	return n
 }
