@@ -23,7 +23,7 @@ type Variables struct {
 // defaultRoundPeers is NCCL's.
 const defaultRoundPeers = 128
 
-// VariablesFromEnv reads them (os.Getenv). The error names the variable. What each means is listed by `go doc internal/ncclenv`.
+// VariablesFromEnv reads them (os.Getenv). The error names the variable. `purerdma variables` lists what each means.
 func VariablesFromEnv(getenv func(string) string) (Variables, error) {
 	r := ncclenv.Reader{Getenv: getenv, Wrap: func(name string, err error) error { return fmt.Errorf("transport: %s %w", name, err) }}
 	v := Variables{RoundPeers: defaultRoundPeers, Buffers: driver.DefaultBuffers, HostID: r.Text("NCCL_HOSTID")}

@@ -5,6 +5,7 @@
 //	purerdma topo             how NICs and GPUs reach each other
 //	purerdma doctor           what people trip over, and what to do
 //	purerdma monitor          events of ports and devices as they come
+//	purerdma variables        the variables of NCCL that are obeyed
 //
 // Each takes --json: standard output then has one JSON document whichever way the command ends, and everything for people goes to
 // standard error. The exit code is 0 for success, 1 for failure (doctor: something hinders RDMA), 2 for wrong usage.

@@ -50,6 +50,7 @@ func TestJSON(t *testing.T) {
 		{"monitor --for -1s", []int{2}, []string{"usage"}, ""},
 		{"monitor --for soon", []int{2}, []string{"usage"}, ""},
 		{"nonsense", []int{2}, []string{"usage"}, ""},
+		{"variables", []int{0}, []string{"ok"}, "variables"},
 		{"topo nonsense", []int{2}, []string{"usage"}, ""},
 		{"--nonsense", []int{2}, []string{"usage"}, ""},
 		{"--help", []int{0}, []string{"help"}, ""},
@@ -81,6 +82,7 @@ func TestText(t *testing.T) {
 		"devices -v soft0": {"hca_id:\tsoft0", "max_qp:", "RoCE v2", "INDEX"},
 		"doctor":           {"devices", "memlock", "MTU"},
 		"completion bash":  {"purerdma"},
+		"variables":        {"NCCL_SHM_DISABLE", "NCCL_IB_TIMEOUT", "no host memory is shared"},
 		"devices --help":   {"purerdma devices -v mlx5_0", "--json"},
 	} {
 		_, out, problems := run(t, strings.Fields(args)...)

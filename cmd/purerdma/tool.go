@@ -14,11 +14,12 @@ import (
 // document is what --json prints: the head, and what the subcommand found.
 type document struct {
 	report.Head
-	Command  string              `json:"command"` // the subcommand, "" for none
-	Devices  *[]inventory.Device `json:"devices,omitempty"`
-	Topology *topology           `json:"topology,omitempty"`
-	Findings *[]doctor.Finding   `json:"findings,omitempty"`
-	Events   *[]event            `json:"events,omitempty"`
+	Command   string              `json:"command"` // the subcommand, "" for none
+	Devices   *[]inventory.Device `json:"devices,omitempty"`
+	Topology  *topology           `json:"topology,omitempty"`
+	Findings  *[]doctor.Finding   `json:"findings,omitempty"`
+	Events    *[]event            `json:"events,omitempty"`
+	Variables *[]variable         `json:"variables,omitempty"`
 }
 
 // tool is one run of the command.
@@ -45,7 +46,7 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.PersistentFlags().Bool("json", false, "print one JSON document to standard output and everything else to standard error")
-	for _, c := range []*cobra.Command{t.devices(), t.topo(), t.doctor(), t.monitor()} {
+	for _, c := range []*cobra.Command{t.devices(), t.topo(), t.doctor(), t.monitor(), t.variables()} {
 		run := c.RunE
 		c.RunE = func(c *cobra.Command, args []string) error {
 			t.doc.Command = c.Name()
