@@ -5,17 +5,18 @@ import (
 	"sync/atomic"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 // compChannel delivers events of completion queues.
 type compChannel struct {
 	ctx    *softContext
-	events *mailbox[*cq]
+	events *softdev.Mailbox[*cq]
 	users  atomic.Int64
 }
 
 func (ch *compChannel) Wait(ctx context.Context) (uint64, error) {
-	c, err := ch.events.wait(ctx)
+	c, err := ch.events.Wait(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -27,6 +28,6 @@ func (ch *compChannel) Close() error {
 		return driver.ErrBusy
 	}
 	ch.ctx.users.Add(-1)
-	ch.events.close()
+	ch.events.Close()
 	return nil
 }

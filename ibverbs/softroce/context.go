@@ -6,12 +6,13 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 // softContext is an open device. All contexts of a device share its engine.
 type softContext struct {
 	e      *engine
-	events *mailbox[driver.Event]
+	events *softdev.Mailbox[driver.Event]
 	users  atomic.Int64 // open objects
 }
 
@@ -56,7 +57,7 @@ func (c *softContext) AllocPD() (driver.PD, error) {
 
 func (c *softContext) CreateCompChannel() (driver.CompChannel, error) {
 	c.users.Add(1)
-	return &compChannel{ctx: c, events: newMailbox[*cq]()}, nil
+	return &compChannel{ctx: c, events: softdev.NewMailbox[*cq](nil)}, nil
 }
 
 func (c *softContext) CreateCQ(cfg driver.CQConfig) (driver.CQ, error) {
@@ -83,13 +84,13 @@ func (c *softContext) CreateCQ(cfg driver.CQConfig) (driver.CQ, error) {
 }
 
 func (c *softContext) NextEvent(ctx context.Context) (driver.Event, error) {
-	return c.events.wait(ctx)
+	return c.events.Wait(ctx)
 }
 
 func (c *softContext) Close() error {
 	if c.users.Load() > 0 {
 		return driver.ErrBusy
 	}
-	c.events.close()
+	c.events.Close()
 	return c.e.dev.leave(c)
 }

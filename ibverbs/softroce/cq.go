@@ -114,7 +114,7 @@ func (c *cq) Close() error {
 	}
 	if c.channel != nil {
 		c.channel.users.Add(-1)
-		c.channel.events.drop(func(o *cq) bool { return o == c })
+		c.channel.events.Drop(func(o *cq) bool { return o == c })
 	}
 	c.ctx.e.cqs.Add(-1)
 	c.ctx.users.Add(-1)
@@ -131,7 +131,7 @@ func (c *cq) put(e cqe, solicited bool) bool {
 		c.filled.Store(true)
 		c.mu.Unlock()
 		if first {
-			c.ctx.events.put(driver.Event{Type: driver.EventCQErr, Cookie: c.cookie})
+			c.ctx.events.Put(driver.Event{Type: driver.EventCQErr, Cookie: c.cookie})
 		}
 		return false
 	}
@@ -149,7 +149,7 @@ func (c *cq) put(e cqe, solicited bool) bool {
 	}
 	c.mu.Unlock()
 	if wake && c.channel != nil {
-		c.channel.events.put(c)
+		c.channel.events.Put(c)
 	}
 	return true
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
 )
 
@@ -57,7 +58,7 @@ func (d *device) Open() (driver.Context, error) {
 			w.OnPort(d.portChanged)
 		}
 	}
-	c := &softContext{e: d.engine, events: newMailbox[driver.Event]()}
+	c := &softContext{e: d.engine, events: softdev.NewMailbox[driver.Event](nil)}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -86,6 +87,6 @@ func (d *device) portChanged(up bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.contexts {
-		c.events.put(driver.Event{Type: t, Port: 1})
+		c.events.Put(driver.Event{Type: t, Port: 1})
 	}
 }

@@ -24,7 +24,7 @@
 // One goroutine of each open device takes the packets that come; what it cannot
 // finish at once, long answers to reads and sending that waited for the window, a
 // second goroutine does. No goroutine ever waits for a peer. Queue pairs share
-// nothing but the window to a peer and their CQs.
+// nothing but the window to a peer, their CQs and SRQs.
 //
 // On sockets, a poll of a CQ that finds nothing looks at the socket itself, so that
 // goroutines that spin on every processor keep nobody from taking packets, and an
@@ -35,6 +35,14 @@
 // Lost packets are sent again from the one that is missing on (go-back-N). A peer
 // that is silent ends a connection after RetryCnt+1 time-outs of
 // 4.096 µs × 2^Timeout since its last sign of life; retry count 7 is seven.
+//
+// A receive of an SRQ frees its place when a message takes it. A limit that is set
+// when fewer receives are left raises its event at once.
+//
+// A message can invalidate only a memory window that is bound to the queue pair which
+// it comes to. With another key its receive ends in error, and the queue pair with
+// it, without a NAK: the peer's message counts as sent, what it sends next is not
+// answered.
 //
 // # Unreliable transports
 //

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 // idleQP is how much memory a connected queue pair takes that nobody has used yet.
@@ -19,7 +20,7 @@ func idleQP(t *testing.T, depth int) int {
 				Cap: driver.QPCap{SendWR: depth, RecvWR: depth, SendSGE: 1, RecvSGE: 1, Inline: 64}})
 			r.must(err)
 			q := d.(*qp)
-			r.must(q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: everything}, driver.QPStateMask|initAttrs))
+			r.must(q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: everything}, driver.QPStateMask|softdev.Required(driver.RC, driver.StateReset, driver.StateInit)))
 			r.must(toRTR(r.a, q, r.b, 2))
 			r.must(toRTS(r.a, q))
 			qps = append(qps, q)

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
 )
 
@@ -60,20 +61,8 @@ func (q *qp) drained() {
 
 // checkModify changes nothing.
 func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
-	from, to := q.attr.State, q.attr.State
-	if mask&driver.QPStateMask != 0 {
-		to = a.State
-	}
-	if mask&driver.QPCurState != 0 && a.CurState != from {
-		return syscall.EINVAL
-	}
-	t, ok := transitions[q.typ][[2]driver.QPState{from, to}]
-	if to == driver.StateReset || to == driver.StateErr {
-		t, ok = transition{}, true
-	}
-	given := mask &^ driver.QPStateMask
-	if !ok || given&t.must != t.must || given&^(t.must|t.may) != 0 {
-		return syscall.EINVAL
+	if err := softdev.CheckTransition(q.typ, q.attr.State, a, mask); err != nil {
+		return err
 	}
 	return q.checkValues(a, mask)
 }

@@ -48,6 +48,7 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	sendCQ, ok1 := c.SendCQ.(*cq)
 	recvCQ, ok2 := c.RecvCQ.(*cq)
 	var shared *srq
+	_, known := transports[c.Type]
 	ok3 := true
 	if c.SRQ != nil {
 		c.Cap.RecvWR, c.Cap.RecvSGE = 0, 0
@@ -55,7 +56,7 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		ok3 = ok3 && shared.pd.ctx == p.ctx
 	}
 	switch {
-	case transitions[c.Type] == nil,
+	case !known,
 		!ok1 || !ok2 || !ok3 || sendCQ.ctx != p.ctx || recvCQ.ctx != p.ctx,
 		outside(c.Cap.SendWR, maxQPWR) || outside(c.Cap.RecvWR, maxQPWR),
 		outside(c.Cap.SendSGE, maxSGE) || outside(c.Cap.RecvSGE, maxSGE),
@@ -226,5 +227,5 @@ func completionOf(op driver.Opcode) driver.WCOpcode {
 
 // raise delivers an event about the queue pair to its context.
 func (q *qp) raise(t driver.EventType) {
-	q.pd.ctx.events.put(driver.Event{Type: t, Cookie: q.cookie})
+	q.pd.ctx.events.Put(driver.Event{Type: t, Cookie: q.cookie})
 }

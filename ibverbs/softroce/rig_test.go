@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
 	"github.com/purerdma/purerdma/internal/offheap"
@@ -272,13 +273,13 @@ func toRTR(e *end, q *qp, peer *end, num uint32) error {
 	c := &e.r.cfg
 	return q.Modify(&driver.QPAttr{State: driver.StateRTR, PathMTU: c.mtu, DestQPN: num, RQPSN: c.psn, MaxDestRdAtomic: c.rdAtomic, MinRNRTimer: 12,
 		AH: driver.AHAttr{DGID: gidOf(peer.addr), Port: 1, IsGlobal: true, HopLimit: 64},
-	}, driver.QPStateMask|transitions[c.typ][[2]driver.QPState{driver.StateInit, driver.StateRTR}].must)
+	}, driver.QPStateMask|softdev.Required(c.typ, driver.StateInit, driver.StateRTR))
 }
 
 func toRTS(e *end, q *qp) error {
 	c := &e.r.cfg
 	return q.Modify(&driver.QPAttr{State: driver.StateRTS, SQPSN: c.psn, Timeout: c.timeout, RetryCnt: c.retryCnt, RNRRetry: c.rnrRetry, MaxRdAtomic: c.rdAtomic},
-		driver.QPStateMask|transitions[c.typ][[2]driver.QPState{driver.StateRTR, driver.StateRTS}].must)
+		driver.QPStateMask|softdev.Required(c.typ, driver.StateRTR, driver.StateRTS))
 }
 
 // later runs f when the QPs are closed.
@@ -454,7 +455,7 @@ func (r *rig) inject(from, to *end, op wire.Opcode, f wire.Flags, psn wire.PSN, 
 
 // event is the next asynchronous event of the end's context, or the zero value.
 func (e *end) event() driver.Event {
-	ev, ok := e.ctx.(*softContext).events.take()
+	ev, ok := e.ctx.(*softContext).events.Take()
 	if !ok {
 		return driver.Event{Type: 255}
 	}

@@ -122,7 +122,7 @@ func (s *srq) take(to *receive) bool {
 
 // raise delivers an event about the queue to its context.
 func (s *srq) raise(t driver.EventType) {
-	s.pd.ctx.events.put(driver.Event{Type: t, Cookie: s.cookie})
+	s.pd.ctx.events.Put(driver.Event{Type: t, Cookie: s.cookie})
 }
 
 // lastWQE tells the user of a shared queue once that a queue pair in error takes no

@@ -8,6 +8,7 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/drivertest"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/internal/offheap"
 )
@@ -41,7 +42,7 @@ func newUDPEnd(t *testing.T, end drivertest.End) *udpEnd {
 	must(err)
 	e.q, err = e.pd.CreateQP(driver.QPConfig{Type: driver.RC, SendCQ: e.cq, RecvCQ: e.cq, Cap: driver.QPCap{SendWR: 16, RecvWR: 16, SendSGE: 1, RecvSGE: 1, Inline: 64}})
 	must(err)
-	must(e.q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: everything}, driver.QPStateMask|initAttrs))
+	must(e.q.Modify(&driver.QPAttr{State: driver.StateInit, Port: 1, Access: everything}, driver.QPStateMask|softdev.Required(driver.RC, driver.StateReset, driver.StateInit)))
 	t.Cleanup(func() {
 		_, _, _, _ = e.q.Close(), e.mr.Close(), e.mem.Release(), e.cq.Close()
 		_ = e.pd.Close()
@@ -58,11 +59,11 @@ func (e *udpEnd) connect(peer *udpEnd) {
 	if err == nil {
 		err = e.q.Modify(&driver.QPAttr{State: driver.StateRTR, PathMTU: driver.MTU1024, DestQPN: peer.q.Num(), RQPSN: 5, MaxDestRdAtomic: 4, MinRNRTimer: 12,
 			AH: driver.AHAttr{DGID: gids[0].GID, Port: 1, IsGlobal: true, HopLimit: 64},
-		}, driver.QPStateMask|transitions[driver.RC][[2]driver.QPState{driver.StateInit, driver.StateRTR}].must)
+		}, driver.QPStateMask|softdev.Required(driver.RC, driver.StateInit, driver.StateRTR))
 	}
 	if err == nil {
 		err = e.q.Modify(&driver.QPAttr{State: driver.StateRTS, SQPSN: 5, Timeout: 18, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4},
-			driver.QPStateMask|transitions[driver.RC][[2]driver.QPState{driver.StateRTR, driver.StateRTS}].must)
+			driver.QPStateMask|softdev.Required(driver.RC, driver.StateRTR, driver.StateRTS))
 	}
 	if err != nil {
 		e.t.Fatal(err)

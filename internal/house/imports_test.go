@@ -30,6 +30,7 @@ var rooms = [][]string{
 	{"ibverbs/internal/uverbs"},
 	{"ibverbs/internal/uapi"},
 	{"ibverbs/driver/drivertest", "ibverbs/driver/memdriver"},
+	{"ibverbs/internal/softdev"},
 	{"ibverbs/driver"},
 	{"gpu"},
 	{"internal"},

@@ -7,11 +7,12 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 type memContext struct {
 	dev    *Device
-	events *mailbox[driver.Event]
+	events *softdev.Mailbox[driver.Event]
 	turn   turn // of NextEvent
 	users  int  // open objects
 }
@@ -78,7 +79,7 @@ func (c *memContext) CreateCompChannel() (driver.CompChannel, error) {
 		return nil, err
 	}
 	c.users++
-	return &compChannel{ctx: c, events: newMailbox[*cq](&c.dev.d.mu)}, nil
+	return &compChannel{ctx: c, events: softdev.NewMailbox[*cq](&c.dev.d.mu)}, nil
 }
 
 func (c *memContext) CreateCQ(cfg driver.CQConfig) (driver.CQ, error) {
@@ -110,7 +111,7 @@ func (c *memContext) CreateCQ(cfg driver.CQConfig) (driver.CQ, error) {
 func (c *memContext) NextEvent(ctx context.Context) (driver.Event, error) {
 	c.turn.take("NextEvent")
 	defer c.turn.give()
-	return c.events.wait(ctx)
+	return c.events.Wait(ctx)
 }
 
 func (c *memContext) Close() error {
@@ -120,6 +121,6 @@ func (c *memContext) Close() error {
 		return driver.ErrBusy
 	}
 	c.dev.contexts = slices.DeleteFunc(c.dev.contexts, func(o *memContext) bool { return o == c })
-	c.events.close()
+	c.events.Close()
 	return nil
 }

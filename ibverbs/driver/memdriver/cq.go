@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 // cq is a ring of completions. It holds a reference to each QP that completes
@@ -104,7 +105,7 @@ func (c *cq) Close() error {
 	c.polling.close("CQ.Close")
 	if c.channel != nil {
 		c.channel.users--
-		c.channel.events.drop(func(o *cq) bool { return o == c })
+		c.channel.events.Drop(func(o *cq) bool { return o == c })
 	}
 	dev.cqs--
 	c.ctx.users--
@@ -126,7 +127,7 @@ func (c *cq) put(e cqe, solicited bool) {
 	if c.arm == armedAll || c.arm == armedSolicited && (solicited || e.wc.Status != driver.Success) {
 		c.arm = unarmed
 		if c.channel != nil {
-			c.channel.events.put(c)
+			c.channel.events.Put(c)
 		}
 	}
 }
@@ -138,7 +139,7 @@ func (c *cq) lose() {
 		return
 	}
 	c.overrun = true
-	c.ctx.events.put(driver.Event{Type: driver.EventCQErr, Cookie: c.cookie})
+	c.ctx.events.Put(driver.Event{Type: driver.EventCQErr, Cookie: c.cookie})
 	for _, q := range c.qps {
 		q.fail()
 	}
@@ -167,7 +168,7 @@ func (c *cq) leave(q *qp) {
 
 type compChannel struct {
 	ctx    *memContext
-	events *mailbox[*cq]
+	events *softdev.Mailbox[*cq]
 	turn   turn
 	users  int
 }
@@ -175,7 +176,7 @@ type compChannel struct {
 func (ch *compChannel) Wait(ctx context.Context) (uint64, error) {
 	ch.turn.take("CompChannel.Wait")
 	defer ch.turn.give()
-	c, err := ch.events.wait(ctx)
+	c, err := ch.events.Wait(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -193,6 +194,6 @@ func (ch *compChannel) Close() error {
 		return err
 	}
 	ch.ctx.users--
-	ch.events.close()
+	ch.events.Close()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
 
 // Device is a device of the fabric, and the switches that a test turns on it.
@@ -68,7 +69,7 @@ func (dev *Device) Open() (driver.Context, error) {
 	if dev.faults.gone {
 		return nil, driver.ErrNoDevice
 	}
-	c := &memContext{dev: dev, events: newMailbox[driver.Event](&dev.d.mu)}
+	c := &memContext{dev: dev, events: softdev.NewMailbox[driver.Event](&dev.d.mu)}
 	dev.contexts = append(dev.contexts, c)
 	return c, nil
 }
@@ -101,6 +102,6 @@ func (p *port) gid(index int) (driver.GID, bool) {
 // raise delivers an event about a port or the device to every context.
 func (dev *Device) raise(e driver.Event) {
 	for _, c := range dev.contexts {
-		c.events.put(e)
+		c.events.Put(e)
 	}
 }

@@ -4,52 +4,13 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/softdev"
 )
-
-// transition is which attributes a change of state of an RC QP must and may
-// have beside QPStateMask (IBTA volume 1, table of modify queue pair).
-type transition struct{ must, may driver.QPMask }
-
-const (
-	mayAtRTS = driver.QPCurState | driver.QPAccessFlags | driver.QPMinRNRTimer
-	mayAtSQD = driver.QPPort | driver.QPAV | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry |
-		driver.QPMaxQPRdAtomic | driver.QPMaxDestRdAtomic | driver.QPPKeyIndex | driver.QPAccessFlags | driver.QPMinRNRTimer
-	initAttrs = driver.QPPKeyIndex | driver.QPPort | driver.QPAccessFlags
-)
-
-var transitions = map[[2]driver.QPState]transition{
-	{driver.StateReset, driver.StateInit}: {must: initAttrs},
-	{driver.StateInit, driver.StateInit}:  {may: initAttrs},
-	{driver.StateInit, driver.StateRTR}: {
-		must: driver.QPAV | driver.QPPathMTU | driver.QPDestQPN | driver.QPRQPSN | driver.QPMaxDestRdAtomic | driver.QPMinRNRTimer,
-		may:  driver.QPAccessFlags | driver.QPPKeyIndex,
-	},
-	{driver.StateRTR, driver.StateRTS}: {
-		must: driver.QPSQPSN | driver.QPTimeout | driver.QPRetryCnt | driver.QPRNRRetry | driver.QPMaxQPRdAtomic,
-		may:  mayAtRTS,
-	},
-	{driver.StateRTS, driver.StateRTS}: {may: mayAtRTS},
-	{driver.StateRTS, driver.StateSQD}: {may: driver.QPEnSQDAsyncNotify},
-	{driver.StateSQD, driver.StateRTS}: {may: mayAtRTS},
-	{driver.StateSQD, driver.StateSQD}: {may: mayAtSQD},
-}
 
 // checkModify changes nothing.
 func (q *qp) checkModify(a *driver.QPAttr, mask driver.QPMask) error {
-	from, to := q.attr.State, q.attr.State
-	if mask&driver.QPStateMask != 0 {
-		to = a.State
-	}
-	if mask&driver.QPCurState != 0 && a.CurState != from {
-		return syscall.EINVAL
-	}
-	t, ok := transitions[[2]driver.QPState{from, to}]
-	if to == driver.StateReset || to == driver.StateErr {
-		t, ok = transition{}, true
-	}
-	given := mask &^ driver.QPStateMask
-	if !ok || given&t.must != t.must || given&^(t.must|t.may) != 0 {
-		return syscall.EINVAL
+	if err := softdev.CheckTransition(driver.RC, q.attr.State, a, mask); err != nil {
+		return err
 	}
 	return q.checkValues(a, mask)
 }

@@ -282,7 +282,7 @@ func completionOf(op driver.Opcode) driver.WCOpcode {
 
 // raise delivers an event about the QP to its context.
 func (q *qp) raise(t driver.EventType) {
-	q.pd.ctx.events.put(driver.Event{Type: t, Cookie: q.cookie})
+	q.pd.ctx.events.Put(driver.Event{Type: t, Cookie: q.cookie})
 }
 
 // remove takes q out of a list.
