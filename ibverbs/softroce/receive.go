@@ -32,6 +32,7 @@ type receiver struct {
 
 	mu      sync.Mutex // held by who takes packets; queue pairs' locks come after it
 	batch   [recvBatch]link.Datagrams
+	want    int // that the next poll takes: looking for several costs more
 	qp      *qp // locked
 	qpn     uint32
 	dirty   []*qp   // those that have something to send when the batch is through
@@ -48,7 +49,7 @@ type receiver struct {
 
 const (
 	// recvBatch is how many Datagrams are taken at once, by a poll fewer.
-	recvBatch, pollBatch = 16, 4
+	recvBatch, pollBatch = 16, 8
 	// pathSlots is how many senders' paths are kept ready.
 	pathSlots = 64
 )
@@ -59,7 +60,7 @@ type knownPath struct {
 }
 
 func newReceiver(e *engine) *receiver {
-	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID()}
+	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID(), want: 1}
 	r.late = time.AfterFunc(ackLater, r.payLate)
 	r.late.Stop()
 	return r

@@ -40,9 +40,13 @@ func (e *engine) poll() bool {
 	}
 	defer r.mu.Unlock()
 	r.payAcks()
-	n, err := r.shared.TryRecv(r.batch[:pollBatch])
+	n, err := r.shared.TryRecv(r.batch[:r.want])
 	if n == 0 || err != nil {
+		r.want = 1
 		return false
+	}
+	if n == r.want {
+		r.want = min(2*n, pollBatch)
 	}
 	// A request that the program sends now takes the ACK along. If none does, the
 	// next poll sends it, or else the timer.

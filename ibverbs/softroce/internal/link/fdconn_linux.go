@@ -132,23 +132,26 @@ func (f *fdConn) await() error {
 	if err != nil {
 		return err
 	}
-	if err := f.begin(); err != nil {
-		return err
-	}
-	err = f.arm(unix.EPOLL_CTL_MOD)
-	f.end()
-	if err != nil {
+	if err := f.arm(unix.EPOLL_CTL_ADD); err != nil {
 		return err
 	}
 	err = w.Read(f.ready)
+	if disarmed := f.arm(unix.EPOLL_CTL_DEL); err == nil {
+		err = disarmed
+	}
 	if f.users.Load() >= closing {
 		return net.ErrClosed
 	}
 	return err
 }
 
-// arm asks for one event.
+// arm asks for one event, or no more: a socket that an epoll instance knows tells it
+// of each packet, whether anybody wants to know or not.
 func (f *fdConn) arm(op int) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
+	defer f.end()
 	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(f.epollFD, op, f.fd, &e))
 }
@@ -176,10 +179,7 @@ func (f *fdConn) sleeper() (syscall.RawConn, error) {
 		n, err := unix.EpollWait(int(fd), f.event[:], 0)
 		return n > 0 || err != nil && err != unix.EINTR
 	}
-	if f.wait, err = f.epoll.SyscallConn(); err == nil {
-		err = f.arm(unix.EPOLL_CTL_ADD)
-	}
-	if err != nil {
+	if f.wait, err = f.epoll.SyscallConn(); err != nil {
 		err = errors.Join(err, f.epoll.Close())
 		f.epoll, f.wait = nil, nil
 		return nil, err
