@@ -25,6 +25,7 @@ func TestWithKernel(t *testing.T) {
 		{"UD", func(f *fixture, t *testing.T) { f.eachRow(t, table(ibverbs.UD, udOps), f.unreliable) }},
 		{"SRQ", (*fixture).sharedReceives},
 		{"windows", (*fixture).windows},
+		{"refusals", (*fixture).refusals},
 		{"pingpong", (*fixture).pingpongs},
 	} {
 		t.Run(part.name, func(t *testing.T) {
