@@ -9,7 +9,7 @@ import (
 )
 
 // Conn is one end of a connection, both directions, for one goroutine at a time; Close alone may come from any. While Recv waits it
-// prepares the memory of the next Send: request and answer of some KiB are twice as fast so. Where one goroutine sends and another
+// prepares the memory of the next Send, which makes request and answer of some KiB faster. Where one goroutine sends and another
 // receives, Split gives each an end of its own.
 type Conn struct {
 	s     *Sender

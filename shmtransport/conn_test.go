@@ -367,6 +367,50 @@ func TestCountersWrap(t *testing.T) {
 	})
 }
 
+// Owning ahead changes no byte that the receiver has not read, also when there is hardly any room.
+func TestPrepare(t *testing.T) {
+	geometries(t, func(t *testing.T, a, b *Conn) {
+		s, _, err := a.Split()
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 100_000)
+		sent, received := uint64(0), uint64(0)
+		size := func(i uint64) int { return int(i*997) % 5000 }
+		for sent < 2000 {
+			for range 1 + sent%7 {
+				ok, err := s.TrySend(patterned(size(sent), sent))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				sent++
+			}
+			for steps := 0; s.Prepare(); steps++ {
+				if steps > ownMost/64 {
+					t.Fatal("Prepare has no end")
+				}
+			}
+			for received+sent%3 < sent {
+				n, ok, err := b.TryRecv(buf)
+				if err != nil || !ok || !bytes.Equal(buf[:n], patterned(size(received), received)) {
+					t.Fatalf("message %d: %d bytes, %v, %v", received, n, ok, err)
+				}
+				received++
+			}
+		}
+	})
+	a, _ := pair(t)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a.s.Prepare() {
+		t.Error("something to prepare after Close")
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	a, b := pair(t)
 	buf := make([]byte, 1<<20)

@@ -29,20 +29,21 @@
 // 32 bytes lie in cells, at most one cache line. Larger ones lie in data, in parts of some KiB on which sender and receiver work at the
 // same time, with a cell for each. What the receiver has read it tells a quarter of the ring at a time.
 //
-// Three things make it fast, each measured (bench/shm):
+// Three things make it fast; bench/shm measures what comes of them:
 //
 //   - Owning ahead. Who stores into a line that another core has waits for it. While a Conn waits for the answer to a message it stores a
-//     word into the free lines that the next message will fill: 4 KiB in less than half the time.
+//     word into the free lines that the next message will fill ([Sender.Prepare]).
 //   - A ring of twice the second-level cache. Lines that are still modified in the other core's second-level cache are slow to read; in a
 //     ring this large most have moved on to the cache that both share.
-//   - Going past the caches to a distant core. Where a cache line takes long from core to core, stores that bypass the caches are several
-//     times faster, and where it does not, slower. The receiver times the transfer of a line now and then and tells the sender. Virtual
-//     processors move, so this may change while a connection lives.
+//   - Going past the caches to a distant core. Where a cache line takes long from core to core, large messages are faster by stores that
+//     bypass the caches, and where it does not, slower. The receiver times the transfer of a line now and then and tells the sender.
+//     Virtual processors move, so this may change while a connection lives.
 //
 // # Waiting
 //
 // Whoever waits looks for some 50 µs, yielding to other goroutines, then sleeps in the kernel (futex) on a word of the shared memory, and
-// costs no processor time until the other side wakes it; meanwhile it holds a thread. The other side looks at that word after each
+// costs no processor time until the other side wakes it; meanwhile it holds a thread. A goroutine that is locked to its thread
+// (runtime.LockOSThread) yields slowly: do not lock it. The other side looks at that word after each
 // message. The order of its two accesses would take a fence for each message; instead whoever goes to sleep makes it for both
 // (membarrier). Where the kernel has no such call both sides take the fence. The order of the steps is explored exhaustively by a test.
 //

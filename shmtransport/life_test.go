@@ -410,6 +410,8 @@ func TestKilled(t *testing.T) {
 		runs = 20
 	}
 	before := openFiles(t)
+	var longest time.Duration
+	defer func() { t.Logf("the longest took %v", longest) }()
 	for i := range runs {
 		name := []string{"flood", "sink", "echo"}[i%3]
 		cmd := child(t, name, l.Addr())
@@ -440,11 +442,13 @@ func TestKilled(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
+		killed := time.Now()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case err := <-ended:
+			longest = max(longest, time.Since(killed))
 			if !errors.Is(err, ErrPeerGone) {
 				t.Errorf("run %d: %v", i, err)
 			}

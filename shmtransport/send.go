@@ -147,6 +147,18 @@ func (s *Sender) Commit(n int) error {
 	return err
 }
 
+// Prepare takes some of the cache lines that a message of the last one's size would fill, so that the next Send need not wait for them.
+// A Conn does it by itself while it receives; whoever has only this end calls it while there is nothing to send, until more is false. In
+// the middle of a stream it costs more than it gives. It sends nothing and never waits.
+func (s *Sender) Prepare() (more bool) {
+	if s.gate.enter(s.life) != nil {
+		return false
+	}
+	more = s.acquired < 0 && s.left == nil && s.ownSome()
+	s.gate.leave()
+	return more
+}
+
 // send makes what progress it can.
 func (s *Sender) send(b []byte) (ok bool, err error) {
 	if s.left != nil || len(b) > inlineMax || s.acquired >= 0 {
