@@ -61,7 +61,7 @@ type knownPath struct {
 
 func newReceiver(e *engine) *receiver {
 	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID(), want: 1}
-	r.late = time.AfterFunc(ackLater, r.payLate)
+	r.late = time.AfterFunc(time.Hour, r.payLate) // set by a poll; it must not fire before it is stopped here
 	r.late.Stop()
 	return r
 }
