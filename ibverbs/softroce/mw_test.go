@@ -616,6 +616,7 @@ func TestBindBeyondTheCursor(t *testing.T) {
 		r.settle()
 		late := r.packets(func(p seenPacket) bool { return p.from == 'b' && p.op.Operation() == wire.ReadResponse })
 		time.Sleep(wire.AckTime(14) + time.Millisecond)
+		r.settle()
 		if n := r.a.counters().timeouts.Load(); n != 1 || r.a.q.sq.next != 0 || len(late) != 1 {
 			t.Fatalf("%d time-outs, cursor at %d, %d answers: not what the test needs", n, r.a.q.sq.next, len(late))
 		}

@@ -347,3 +347,38 @@ func TestR56QPsComeAndGo(t *testing.T) {
 		}
 	})
 }
+
+// Unreliable QPs take from a shared queue too, also of one that a connection uses.
+func TestR56UnreliableTypes(t *testing.T) {
+	for _, typ := range []driver.QPType{driver.UC, driver.UD} {
+		inBubble(t, rigConfig{typ: typ, srq: driver.SRQConfig{WR: 8, SGE: 1, Limit: 3, Cookie: srqCookie}}, func(r *rig) {
+			const size = 1024
+			r.a.fill(uint64(typ))
+			to := r.a.handle()
+			r.b.share(0, 4, size)
+			for id := range 3 {
+				wr := r.a.send(9, 0, 100+id)
+				skip := 0
+				if typ == driver.UD {
+					wr, skip = r.a.datagram(to, 9, 0, 100+id), 40
+				}
+				r.a.post(wr)
+				r.a.one(9, driver.Success)
+				if wc := r.b.one(uint64(id), driver.Success); int(wc.ByteLen) != skip+100+id {
+					t.Errorf("%v: %+v", typ, wc)
+				}
+				if !bytes.Equal(r.b.bytes(id*size+skip, 100+id), r.a.bytes(0, 100+id)) {
+					t.Errorf("%v: message %d is wrong", typ, id)
+				}
+			}
+			if got := r.b.events(driver.EventSRQLimitReached, srqCookie); got != 1 {
+				t.Errorf("%v: %d events of the limit", typ, got)
+			}
+			r.must(r.b.q.Modify(&driver.QPAttr{State: driver.StateErr}, driver.QPStateMask))
+			if got := r.b.events(driver.EventQPLastWQEReached, 7); got != 1 {
+				t.Errorf("%v: %d events that the last was taken", typ, got)
+			}
+			r.b.none(time.Millisecond)
+		})
+	}
+}
