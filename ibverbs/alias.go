@@ -77,8 +77,9 @@ type (
 	// LinkLayer, ActiveMTU, MaxMTU, LID, SpeedMbps and the sizes of its
 	// tables.
 	PortAttr = driver.PortAttr
-	// DeviceInfo is what is known of a device without opening it: Name,
-	// Driver, Firmware, PCI, NodeGUID, SysGUID, Ports, NUMANode, Software.
+	// DeviceInfo is what is known of a device without opening it: Name, Index,
+	// Driver, Firmware, PCI, NodeGUID, SysGUID, Ports, NUMANode, Software,
+	// NodeType, Bond, Parent.
 	DeviceInfo = driver.DeviceInfo
 	// DeviceAttr is the limits of an open device (struct ibv_device_attr):
 	// MaxQP, MaxQPWR, MaxSGE, MaxCQE, MaxMRSize and so on.
@@ -291,6 +292,9 @@ const (
 	FeatureECE           = driver.FeatureECE
 	FeatureUC            = driver.FeatureUC
 	FeatureUD            = driver.FeatureUD
+	FeatureResources     = driver.FeatureResources
+	FeaturePKeys         = driver.FeaturePKeys
+	FeatureReregMR       = driver.FeatureReregMR
 )
 
 // Who lacks a feature, for NotSupportedError.By.

@@ -105,18 +105,25 @@ func Open(name string, opts ...Option) (*Context, error) {
 	if i := slices.IndexFunc(found, func(d *Device) bool { in := d.Info(); return in.Name == name || in.PCI == name }); i >= 0 {
 		return found[i].Open()
 	}
-	if d := byNetDevice(o.drivers, found, name); d != nil {
-		return d.Open()
+	if ds := byNetDevice(o.drivers, found, name); len(ds) > 0 {
+		if len(ds) > 1 {
+			o.log.Warn("several RDMA devices belong to one net device; the first is taken", "net device", name, "devices", deviceNames(ds))
+		}
+		return ds[0].Open()
 	}
 	dev, err := openByGID(found, name)
 	if dev != nil {
 		return dev, nil
 	}
-	names := make([]string, len(found))
-	for i, d := range found {
+	return nil, &Error{Op: "open", Device: name, Err: join(ErrNoDevice, listErr, err), Hint: "there are " + strings.Join(deviceNames(found), ", ")}
+}
+
+func deviceNames(ds []*Device) []string {
+	names := make([]string, len(ds))
+	for i, d := range ds {
 		names[i] = d.Info().Name
 	}
-	return nil, &Error{Op: "open", Device: name, Err: join(ErrNoDevice, listErr, err), Hint: "there are " + strings.Join(names, ", ")}
+	return names
 }
 
 const hintNoDevice = "load a driver for the adapter; without one import ibverbs/softroce, a device in user space, or load the kernel's: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0; in a container pass /dev/infiniband in"
@@ -129,19 +136,21 @@ func join(err error, more ...error) error {
 	return errors.Join(append([]error{err}, more...)...)
 }
 
-// byNetDevice is the device that a driver says the net device belongs to.
-func byNetDevice(drivers []driver.Driver, found []*Device, netDevice string) *Device {
+// byNetDevice is the devices that a driver says the net device belongs to.
+func byNetDevice(drivers []driver.Driver, found []*Device, netDevice string) (ds []*Device) {
 	for _, drv := range drivers {
 		f, ok := drv.(driver.NetDeviceFinder)
 		if !ok {
 			continue
 		}
-		name := f.FindNetDevice(netDevice)
-		if i := slices.IndexFunc(found, func(d *Device) bool { return d.Info().Name == name }); i >= 0 {
-			return found[i]
+		names := f.FindNetDevice(netDevice)
+		for _, d := range found {
+			if slices.Contains(names, d.Info().Name) {
+				ds = append(ds, d)
+			}
 		}
 	}
-	return nil
+	return ds
 }
 
 // openByGID opens the device of which a GID has this address, or this net

@@ -103,7 +103,8 @@ type GIDEntry struct {
 // DeviceInfo is what is known of a device without opening it. PCI is empty for
 // software devices, NUMANode -1 if unknown.
 type DeviceInfo struct {
-	Name     string // "mlx5_0"
+	Name     string // "mlx5_0"; udev may change it
+	Index    int    // the kernel's, which stays while the device does; -1 if unknown
 	Driver   string // "mlx5"
 	Firmware string // "16.35.4030"
 	PCI      string // "0000:3b:00.0"
@@ -114,6 +115,13 @@ type DeviceInfo struct {
 	// Software is true for a device that moves its packets with the processor.
 	// Such devices are listed after hardware.
 	Software bool
+	NodeType NodeType
+	// Bond is the bonding net device whose slaves the device drives as one
+	// (RoCE LAG), empty for none.
+	Bond string
+	// Parent is the PCI address of the physical function of a virtual one
+	// (SR-IOV), empty for others.
+	Parent string
 }
 
 // DeviceAttr is the limits of an open device (struct ibv_device_attr). Sizes
@@ -148,6 +156,102 @@ type DeviceAttr struct {
 	CapFlags        uint64 // enum ibv_device_cap_flags
 	AtomicCap       int    // enum ibv_atomic_cap: 0 none, 1 within the device, 2 with the processor too
 	CompVectors     int
+
+	MaxResRdAtomic        int // reads and atomics of all QPs together
+	MaxMcastQPAttach      int // QPs of one multicast group
+	MaxTotalMcastQPAttach int
+	AckDelay              int // local_ca_ack_delay: 4.096 µs × 2^AckDelay, which peers' timeouts have to exceed
+	Obsolete              ObsoleteLimits
+	Ext                   ExtendedAttr
+}
+
+// ObsoleteLimits is what struct ibv_device_attr carries of reliable and raw
+// datagrams and fast memory regions. ibv_devinfo -v prints it; mostly all is 0.
+type ObsoleteLimits struct {
+	MaxEERdAtomic, MaxEEInitRdAtomic, MaxEE, MaxRDD, MaxRawIPv6QP, MaxRawEthyQP, MaxFMR, MaxMapPerFMR int
+}
+
+// ExtendedAttr is what struct ibv_device_attr_ex adds; zero where the kernel or
+// the device does not tell.
+type ExtendedAttr struct {
+	ODP             ODPCaps
+	TimestampMask   uint64 // valid bits of a completion's time stamp
+	ClockKHz        uint64 // of the time stamps
+	RSS             RSSCaps
+	MaxWQRQ         int // work queues for receiving
+	RawPacketCaps   uint32
+	TM              TagMatchingCaps
+	ModerationCount int // most completions that one event may stand for
+	ModerationUsec  int // longest that an event may wait for them
+	MaxDMSize       uint64
+}
+
+// ODPCaps is what on-demand paging can (struct ibv_odp_caps): bits of enum
+// ibv_odp_general_caps, and for each transport of enum ibv_odp_transport_cap_bits.
+type ODPCaps struct {
+	General         uint64
+	RC, UC, UD, XRC uint32
+}
+
+// RSSCaps is struct ibv_rss_caps as far as the kernel has it.
+type RSSCaps struct {
+	QPTypes      uint32 // bit n: enum ibv_qp_type n
+	MaxTables    int
+	MaxTableSize int
+}
+
+// TagMatchingCaps is struct ibv_tm_caps.
+type TagMatchingCaps struct {
+	MaxRendezvousHeader, MaxTags, MaxOps, MaxSGE int
+	Flags                                        uint32
+}
+
+// NodeType is enum ibv_node_type.
+type NodeType uint8
+
+// Types of nodes.
+const (
+	NodeUnknown NodeType = 0
+	NodeCA      NodeType = 1
+	NodeSwitch  NodeType = 2
+	NodeRouter  NodeType = 3
+	NodeRNIC    NodeType = 4
+)
+
+// Transport is what ibv_devinfo says that nodes of this type speak: InfiniBand,
+// which RoCE counts as, or iWARP.
+func (n NodeType) Transport() string {
+	switch n {
+	case NodeCA, NodeSwitch, NodeRouter:
+		return "InfiniBand"
+	case NodeRNIC:
+		return "iWARP"
+	}
+	return "unknown"
+}
+
+// String is the word of sysfs and of rdma dev.
+func (n NodeType) String() string {
+	switch n {
+	case NodeCA:
+		return "CA"
+	case NodeSwitch:
+		return "switch"
+	case NodeRouter:
+		return "router"
+	case NodeRNIC:
+		return "RNIC"
+	}
+	return fmt.Sprintf("NodeType(%d)", uint8(n))
+}
+
+// PhysStateName is the word of ibv_devinfo and rdma link for PhysState.
+func (a *PortAttr) PhysStateName() string {
+	names := [...]string{"NOP", "SLEEP", "POLLING", "DISABLED", "PORT_CONFIGURATION_TRAINING", "LINK_UP", "LINK_ERROR_RECOVERY", "PHY_TEST"}
+	if int(a.PhysState) < len(names) {
+		return names[a.PhysState]
+	}
+	return fmt.Sprintf("physical state %d", a.PhysState)
 }
 
 // LinkLayer is what runs under a port.
@@ -221,6 +325,14 @@ type PortAttr struct {
 	PhysState   uint8
 	CapFlags    uint32
 	CapFlags2   uint16
+
+	MaxVL          uint8 // the kernel's code: 1, 2, 3, 4, 5 are 1, 2, 4, 8, 15 virtual lanes
+	SMSL           uint8
+	SubnetTimeout  uint8
+	InitTypeReply  uint8
+	Flags          uint8 // IBV_QPF_GRH_REQUIRED
+	BadPKeys       uint32
+	QKeyViolations uint32
 }
 
 // AHAttr is the way to a peer (struct ibv_ah_attr). On Ethernet IsGlobal must

@@ -5,6 +5,9 @@ package driver
 type Counter struct {
 	Name  string
 	Value uint64
+	// Standard is true for the port counters that the IBTA defines, which sysfs has
+	// in the folder counters, in units of its own: port_xmit_data counts 4 bytes.
+	Standard bool
 }
 
 // CounterReader is a Context whose device counts. Others lack FeatureCounters.

@@ -31,8 +31,9 @@ type Driver interface {
 // NetDeviceFinder is a Driver that knows to which device a net device belongs
 // without opening any. That includes IPoIB, of which no GID tells.
 type NetDeviceFinder interface {
-	// FindNetDevice is the name of the RDMA device, "" if there is none.
-	FindNetDevice(netDevice string) string
+	// FindNetDevice is the names of the RDMA devices, in the order of Devices. A
+	// bond over two adapters belongs to both.
+	FindNetDevice(netDevice string) []string
 }
 
 // Device is a device that was found.

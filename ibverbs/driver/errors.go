@@ -150,6 +150,9 @@ const (
 	FeatureOnDemand      Feature = "on-demand paging"
 	FeatureFlowLabelPort Feature = "UDP source port by flow label"
 	FeatureCounters      Feature = "counters"
+	FeatureResources     Feature = "account of RDMA objects"
+	FeaturePKeys         Feature = "table of partition keys"
+	FeatureReregMR       Feature = "MR re-registration"
 )
 
 // Lacks says which part does not have a feature.

@@ -34,7 +34,7 @@ func newDevice(drv *softDriver, name string, addr netip.Addr) *device {
 
 func (d *device) Info() driver.DeviceInfo {
 	return driver.DeviceInfo{
-		Name: d.name, Driver: driverName, Firmware: firmwareLabel, NodeGUID: d.guid, SysGUID: d.guid, Ports: 1, NUMANode: -1, Software: true,
+		Name: d.name, Driver: driverName, Firmware: firmwareLabel, NodeGUID: d.guid, SysGUID: d.guid, Ports: 1, NUMANode: -1, Index: -1, Software: true, NodeType: driver.NodeCA,
 	}
 }
 

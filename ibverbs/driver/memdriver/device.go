@@ -51,7 +51,7 @@ func newDevice(d *Driver, c DeviceConfig, n int) *Device {
 	}
 	dev.info = driver.DeviceInfo{
 		Name: c.Name, Driver: d.cfg.Name, Firmware: dev.attr.Firmware, PCI: c.PCI, NodeGUID: guid, SysGUID: guid,
-		Ports: len(ports), NUMANode: c.NUMANode, Software: !c.Hardware,
+		Ports: len(ports), NUMANode: c.NUMANode, Index: -1, Software: !c.Hardware, NodeType: driver.NodeCA,
 	}
 	return dev
 }

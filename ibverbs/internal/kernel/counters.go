@@ -6,19 +6,42 @@ import (
 	"io/fs"
 	"path"
 	"strconv"
+	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
 
-// Counters implements driver.CounterReader: hw_counters of the port in sysfs. The
-// kernel's driver names them; lifespan, how long it remembers values, is none.
+// Counters implements driver.CounterReader: the folders counters and hw_counters of
+// the port in sysfs, of which a device may have either, both or none. lifespan, how
+// long the kernel remembers values, is no counter.
 func (c *Context) Counters(port int) ([]driver.Counter, error) {
 	name := c.node.Info.Name
-	dir := path.Join(classIB, name, "ports", strconv.Itoa(port), "hw_counters")
-	entries, err := fs.ReadDir(c.w.Sys, dir)
-	if errors.Is(err, fs.ErrNotExist) && port >= 1 && port <= c.node.Info.Ports {
+	dir := path.Join(classIB, name, "ports", strconv.Itoa(port))
+	if port < 1 || port > c.node.Info.Ports {
+		return nil, fmt.Errorf("counters of %s/%d: %w", name, port, fs.ErrNotExist)
+	}
+	standard, err := c.w.counters(path.Join(dir, "counters"))
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return nil, err
+	}
+	for i := range standard {
+		standard[i].Standard = true
+	}
+	own, err := c.w.counters(path.Join(dir, "hw_counters"))
+	if missing && errors.Is(err, fs.ErrNotExist) {
 		return nil, &driver.NotSupportedError{Feature: driver.FeatureCounters, By: driver.LacksDevice}
 	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return append(standard, own...), nil
+}
+
+// counters reads a folder with a number in each file. One that the device refuses to
+// tell (EINVAL, EOPNOTSUPP of a virtual function) is left out: it hides no other.
+func (w *World) counters(dir string) ([]driver.Counter, error) {
+	entries, err := fs.ReadDir(w.Sys, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -27,15 +50,29 @@ func (c *Context) Counters(port int) ([]driver.Counter, error) {
 		if e.Name() == "lifespan" {
 			continue
 		}
-		s, err := c.w.sysString(dir, e.Name())
+		s, err := w.sysString(dir, e.Name())
 		if err != nil {
+			if refused(err) {
+				continue
+			}
 			return nil, err
+		}
+		if s == notAvailable {
+			continue
 		}
 		v, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("counter %s of %s/%d is %q", e.Name(), name, port, s)
+			return nil, fmt.Errorf("counter %s is %q", path.Join(dir, e.Name()), s)
 		}
 		cs = append(cs, driver.Counter{Name: e.Name(), Value: v})
 	}
 	return cs, nil
 }
+
+func refused(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENODATA)
+}
+
+// notAvailable is what the kernel writes into a file of counters for a value that
+// the device does not keep.
+const notAvailable = "N/A (no PMA)"

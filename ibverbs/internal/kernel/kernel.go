@@ -61,13 +61,7 @@ func (k *kernelDriver) Devices() ([]driver.Device, error) {
 }
 
 // FindNetDevice implements driver.NetDeviceFinder.
-func (k *kernelDriver) FindNetDevice(netDevice string) string {
-	name, err := k.w.NetDevice(netDevice)
-	if err != nil { // mostly: it is no net device at all
-		return ""
-	}
-	return name
-}
+func (k *kernelDriver) FindNetDevice(netDevice string) []string { return k.w.rdmaDevices(netDevice) }
 
 type device struct {
 	k *kernelDriver

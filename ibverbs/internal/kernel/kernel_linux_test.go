@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -48,7 +49,7 @@ func (p plain) Open(w *World, n Node) (driver.Context, error) {
 
 var (
 	infoMLX5 = driver.DeviceInfo{Name: "mlx5_0", Driver: "mlx5", Firmware: "16.35.4030", PCI: "0000:3b:00.0",
-		NodeGUID: 0xb8599f0300aabb10, SysGUID: 0xb8599f0300aabb11, Ports: 2, NUMANode: 1}
+		NodeGUID: 0xb8599f0300aabb10, SysGUID: 0xb8599f0300aabb11, Ports: 2, NUMANode: 1, Index: 1}
 	infoRXE = driver.DeviceInfo{Name: "rxe0", Driver: "rxe", NodeGUID: 0x001122fffe334455, SysGUID: 0x001122fffe334456,
 		Ports: 1, NUMANode: -1, Software: true}
 )
@@ -70,10 +71,11 @@ func TestDevices(t *testing.T) {
 		t.Errorf("by netlink\ngot  %+v, %v\nwant %+v", got, err, want)
 	}
 	w.Netlink = func(uint16, bool, []byte) ([][]byte, error) { return nil, syscall.EPROTONOSUPPORT }
-	soft := infoRXE
+	hard, soft := infoMLX5, infoRXE
 	soft.SysGUID = soft.NodeGUID
+	hard.Index, soft.Index = -1, -1 // sysfs does not tell
 	got, err = infos(t, w)
-	if want := []driver.DeviceInfo{infoMLX5, soft}; err != nil || !reflect.DeepEqual(got, want) {
+	if want := []driver.DeviceInfo{hard, soft}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("by sysfs\ngot  %+v, %v\nwant %+v", got, err, want)
 	}
 	w.Sys = fstest.MapFS{}
@@ -85,8 +87,8 @@ func TestDevices(t *testing.T) {
 func TestFindNetDevice(t *testing.T) {
 	_, w := testWorld()
 	f := New(w).(driver.NetDeviceFinder)
-	for name, want := range map[string]string{"eth0": "rxe0", "eth9": ""} {
-		if got := f.FindNetDevice(name); got != want {
+	for name, want := range map[string][]string{"eth0": {"rxe0"}, "eth7": {"rxe0"}, "eth9": nil, "": nil, "../infiniband": nil} {
+		if got := f.FindNetDevice(name); !slices.Equal(got, want) {
 			t.Errorf("%s belongs to %q, want %q", name, got, want)
 		}
 	}

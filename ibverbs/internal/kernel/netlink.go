@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 )
 
@@ -16,7 +17,9 @@ const chardevUverbs = "uverbs"
 // the whole; broken is those that could not be read.
 func (w *World) byNetlink() (nodes []Node, broken []error, err error) {
 	msgs, err := w.Netlink(uapi.NLDevCmdGet, true, nil)
-	if err != nil {
+	if errors.Is(err, ErrInterrupted) {
+		broken = append(broken, fmt.Errorf("RDMA netlink, the list of devices may be incomplete: %w", err))
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("RDMA netlink: %w", err)
 	}
 	for _, m := range msgs {
@@ -42,7 +45,7 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	}
 	name := dev.str(uapi.NLDevAttrDevName)
 	index, ok := dev.num(uapi.NLDevAttrDevIndex)
-	if !ok || !validName(name) {
+	if !ok || index > 1<<31-1 || !validName(name) {
 		return Node{}, fmt.Errorf("RDMA netlink: a device without index or name (%q)", name)
 	}
 	ask := appendString(nil, uapi.NLDevAttrChardevType, chardevUverbs)
@@ -71,6 +74,10 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	ports, _ := dev.num(uapi.NLDevAttrPortIndex)
 	n := w.node(name, node, uint32(id))
 	n.Dev = devnum
+	n.Info.Index = int(index)
+	if t, ok := dev.num(uapi.NLDevAttrDevNodeType); ok {
+		n.Info.NodeType = driver.NodeType(t)
+	}
 	n.Info.Ports = int(min(ports, maxPorts))
 	n.Info.Firmware = dev.str(uapi.NLDevAttrFWVersion)
 	n.Info.NodeGUID, _ = dev.num(uapi.NLDevAttrNodeGUID)
@@ -85,17 +92,28 @@ type attrs map[uint16][]byte
 var errAttr = errors.New("RDMA netlink: an attribute is longer than its message")
 
 func parseAttrs(b []byte) (attrs, error) {
-	const hdr, typeMask = 4, 0x3fff // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	as := attrs{}
+	err := eachAttr(b, func(id uint16, v []byte) error { as[id] = v; return nil })
+	if err != nil {
+		return nil, err
+	}
+	return as, nil
+}
+
+// eachAttr calls f with each attribute, repeated ones too, until it fails.
+func eachAttr(b []byte, f func(id uint16, v []byte) error) error {
+	const hdr, typeMask = 4, 0x3fff // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	for len(b) >= hdr {
 		n := int(binary.NativeEndian.Uint16(b))
 		if n < hdr || n > len(b) {
-			return nil, errAttr
+			return errAttr
 		}
-		as[binary.NativeEndian.Uint16(b[2:])&typeMask] = b[hdr:n]
+		if err := f(binary.NativeEndian.Uint16(b[2:])&typeMask, b[hdr:n]); err != nil {
+			return err
+		}
 		b = b[min(len(b), (n+3)&^3):]
 	}
-	return as, nil
+	return nil
 }
 
 // str is a string without the zero byte that ends it.

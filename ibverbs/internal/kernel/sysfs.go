@@ -18,6 +18,7 @@ import (
 const (
 	classVerbs = "class/infiniband_verbs"
 	classIB    = "class/infiniband"
+	classNet   = "class/net"
 )
 
 // maxPorts is the most ports that a device has: they are numbered by a byte.
@@ -107,9 +108,15 @@ func (w *World) node(name, node string, driverID uint32) Node {
 		Name:     name,
 		Driver:   driverName(driverID),
 		NUMANode: -1,
+		Index:    -1,
 		Software: driverID == uapi.DriverRXE || driverID == uapi.DriverSIW,
+		NodeType: w.nodeType(name),
+		Bond:     w.bond(name),
 	}
 	dev := path.Join(classIB, name, "device")
+	if link, err := fs.ReadLink(w.Sys, path.Join(dev, "physfn")); err == nil && pciAddress.MatchString(path.Base(link)) {
+		n.Info.Parent = path.Base(link)
+	}
 	if link, err := fs.ReadLink(w.Sys, dev); err == nil && pciAddress.MatchString(path.Base(link)) {
 		n.Info.PCI = path.Base(link)
 	}
@@ -119,6 +126,48 @@ func (w *World) node(name, node string, driverID uint32) Node {
 		}
 	}
 	return n
+}
+
+// nodeType reads a number and a word, "1: CA".
+func (w *World) nodeType(name string) driver.NodeType {
+	s, _ := w.sysString(path.Join(classIB, name), "node_type")
+	number, _, _ := strings.Cut(s, ":")
+	v, err := strconv.ParseUint(number, 10, 8)
+	if err != nil {
+		return driver.NodeUnknown
+	}
+	return driver.NodeType(v)
+}
+
+// bond is the bonding net device that has GIDs of the device, "" for none. The
+// name mlx5_bond_0 alone says nothing: udev may change it, and drivers that bond
+// keep theirs.
+func (w *World) bond(name string) string {
+	bond := ""
+	w.eachNetDev(name, func(port int, netDev string) {
+		if _, err := fs.Stat(w.Sys, path.Join(classNet, netDev, "bonding")); err == nil && bond == "" {
+			bond = netDev
+		}
+	})
+	return bond
+}
+
+// eachNetDev calls f with the net device of each used GID of a device.
+func (w *World) eachNetDev(name string, f func(port int, netDev string)) {
+	ports, _ := fs.ReadDir(w.Sys, path.Join(classIB, name, "ports"))
+	for _, p := range ports {
+		port, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		slots, _ := fs.ReadDir(w.Sys, path.Join(classIB, name, "ports", p.Name(), "gid_attrs/ndevs"))
+		for _, s := range slots {
+			// Reading an unused slot gives EINVAL.
+			if netDev, err := w.sysString(path.Join(classIB, name, "ports", p.Name(), "gid_attrs/ndevs"), s.Name()); err == nil && validName(netDev) {
+				f(port, netDev)
+			}
+		}
+	}
 }
 
 // sysString is a file of one line.

@@ -21,6 +21,7 @@ func Default() World {
 		Sys:           os.DirFS("/sys"),
 		Dev:           os.DirFS("/dev"),
 		DevDir:        "/dev",
+		Proc:          os.DirFS("/proc"),
 		Netlink:       askNetlink,
 		Uevents:       readUevents,
 		InterfaceName: interfaceName,
@@ -47,10 +48,10 @@ func askNetlink(cmd uint16, dump bool, attrs []byte) (msgs [][]byte, err error) 
 		req.AddData(rawAttrs(attrs))
 		msgs, err = req.Execute(uapi.NetlinkRDMA, 0)
 		if !errors.Is(err, nl.ErrDumpInterrupted) {
-			break
+			return msgs, err
 		}
 	}
-	return msgs, err
+	return msgs, ErrInterrupted
 }
 
 func interfaceName(index int) string {

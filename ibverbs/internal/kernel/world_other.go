@@ -17,6 +17,7 @@ func Default() World {
 		Sys:           os.DirFS("/sys"),
 		Dev:           os.DirFS("/dev"),
 		DevDir:        "/dev",
+		Proc:          os.DirFS("/proc"),
 		Netlink:       func(uint16, bool, []byte) ([][]byte, error) { return nil, syscall.ENOSYS },
 		Uevents:       func(context.Context, func([]byte)) error { return syscall.ENOSYS },
 		InterfaceName: func(int) string { return "" },

@@ -56,11 +56,42 @@ func (d *Device) QueryDevice() (driver.DeviceAttr, error) {
 		MaxMW:           count(r.MaxMW),
 		MaxAH:           count(r.MaxAH),
 		MaxMcastGrp:     count(r.MaxMcastGrp),
+
+		MaxResRdAtomic:        count(r.MaxResRdAtom),
+		MaxMcastQPAttach:      count(r.MaxMcastQPAttach),
+		MaxTotalMcastQPAttach: count(r.MaxTotalMcastQPAttach),
+		AckDelay:              int(r.LocalCAAckDelay),
+		Obsolete: driver.ObsoleteLimits{
+			MaxEERdAtomic: count(r.MaxEERdAtom), MaxEEInitRdAtomic: count(r.MaxEEInitRdAtom), MaxEE: count(r.MaxEE),
+			MaxRDD: count(r.MaxRDD), MaxRawIPv6QP: count(r.MaxRawIPv6QP), MaxRawEthyQP: count(r.MaxRawEthyQP),
+			MaxFMR: count(r.MaxFMR), MaxMapPerFMR: count(r.MaxMapPerFMR),
+		},
 	}
 	if resp.ResponseLength >= uint32(unsafe.Offsetof(resp.RSSCaps)) {
 		a.CapFlags |= resp.DeviceCapFlagsEx
 	}
+	a.Ext = extended(&resp)
 	return a, nil
+}
+
+// extended is what follows the base, as far as the kernel has filled it in: what
+// lies behind ResponseLength does not count.
+func extended(resp *uapi.ExQueryDeviceResp) (x driver.ExtendedAttr) {
+	b := bytesOf(resp)
+	clear(b[min(len(b), int(resp.ResponseLength)):])
+	x.ODP = driver.ODPCaps{General: resp.ODPCaps.GeneralCaps, RC: resp.ODPCaps.RCODPCaps, UC: resp.ODPCaps.UCODPCaps,
+		UD: resp.ODPCaps.UDODPCaps, XRC: resp.XRCODPCaps}
+	x.TimestampMask, x.ClockKHz = resp.TimestampMask, resp.HCACoreClock
+	x.RSS = driver.RSSCaps{QPTypes: resp.RSSCaps.SupportedQPTs, MaxTables: count(resp.RSSCaps.MaxRWQIndirectionTables),
+		MaxTableSize: count(resp.RSSCaps.MaxRWQIndirectionTableSize)}
+	x.MaxWQRQ, x.RawPacketCaps = count(resp.MaxWQTypeRQ), resp.RawPacketCaps
+	tm := &resp.TMCaps
+	x.TM = driver.TagMatchingCaps{MaxRendezvousHeader: count(tm.MaxRndvHdrSize), MaxTags: count(tm.MaxNumTags), MaxOps: count(tm.MaxOps),
+		MaxSGE: count(tm.MaxSGE), Flags: tm.Flags}
+	x.ModerationCount = int(resp.CQModerationCaps.MaxCQModerationCount)
+	x.ModerationUsec = int(resp.CQModerationCaps.MaxCQModerationPeriod)
+	x.MaxDMSize = resp.MaxDMSize
+	return x
 }
 
 // count is a limit of the device. Some drivers say "no limit" by a number that
@@ -101,6 +132,9 @@ func (d *Device) QueryPort(port int) (driver.PortAttr, error) {
 		PhysState:   r.PhysState,
 		CapFlags:    r.PortCapFlags,
 		CapFlags2:   resp.PortCapFlags2,
+
+		MaxVL: r.MaxVLNum, SMSL: r.SMSL, SubnetTimeout: r.SubnetTimeout, InitTypeReply: r.InitTypeReply, Flags: r.Flags,
+		BadPKeys: r.BadPKeyCntr, QKeyViolations: r.QKeyViolCntr,
 	}
 	if resp.ActiveSpeedEx != 0 {
 		a.ActiveSpeed = resp.ActiveSpeedEx
