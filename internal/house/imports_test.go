@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,7 @@ var rooms = [][]string{
 	{"topo"},
 	{"socketboot"},
 	{"fifo"},
+	{"ibverbs/metrics"},
 	{"qp"},
 	{"internal/pingpong"},
 	{"internal/hwtest"},
@@ -120,6 +122,25 @@ func TestNothingOutsideGPUReachesItsLibraries(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A program that wants metrics imports them: the verbs and what stands on them do without Prometheus' client.
+func TestNothingBringsInPrometheusUnasked(t *testing.T) {
+	const metrics = module + "/ibverbs/metrics"
+	var others []string
+	for _, p := range goList(t, "-e", "./...") {
+		if p != metrics && !within(strings.TrimPrefix(p, module+"/"), "cmd") {
+			others = append(others, p)
+		}
+	}
+	for _, p := range goList(t, append([]string{"-e", "-deps"}, others...)...) {
+		if p == metrics || within(p, "github.com/prometheus") || within(p, "google.golang.org/protobuf") {
+			t.Errorf("packages other than %s reach %s", metrics, p)
+		}
+	}
+	if !slices.Contains(goList(t, "-deps", metrics), "github.com/prometheus/client_golang/prometheus") {
+		t.Error("the test does not see what it looks for")
 	}
 }
 

@@ -43,7 +43,9 @@ func (c *Context) Info() driver.DeviceInfo { return c.node.Info }
 // QueryDevice implements driver.Context.
 func (c *Context) QueryDevice() (driver.DeviceAttr, error) {
 	a, err := c.Dev.QueryDevice()
-	a.Firmware = c.node.Info.Firmware
+	if fw := c.node.Info.Firmware; fw != "" {
+		a.Firmware = fw
+	}
 	return a, err
 }
 

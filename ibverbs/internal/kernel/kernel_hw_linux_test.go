@@ -81,6 +81,7 @@ func TestNetlinkAndSysfsAgree(t *testing.T) {
 	index := func(nodes []Node) map[string]Node {
 		m := map[string]Node{}
 		for _, n := range nodes {
+			n.Info.Index = -1 // sysfs does not tell
 			m[n.Path] = n
 		}
 		return m

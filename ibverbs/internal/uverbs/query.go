@@ -2,6 +2,7 @@ package uverbs
 
 import (
 	"encoding/binary"
+	"fmt"
 	"syscall"
 	"unsafe"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 )
 
-// QueryDevice is the limits of the device. Firmware is not among what this
-// command tells.
+// QueryDevice is the limits of the device. Firmware is the three numbers that this
+// command tells; the kernel's own text, where there is one, is better.
 func (d *Device) QueryDevice() (driver.DeviceAttr, error) {
 	var req uapi.ExQueryDevice
 	var resp uapi.ExQueryDeviceResp
@@ -27,6 +28,7 @@ func (d *Device) QueryDevice() (driver.DeviceAttr, error) {
 	}
 	r := &resp.Base
 	a := driver.DeviceAttr{
+		Firmware:     fmt.Sprintf("%d.%d.%d", uint16(r.FWVer>>32), uint16(r.FWVer>>16), uint16(r.FWVer)),
 		NodeGUID:     binary.BigEndian.Uint64(r.NodeGUIDBE[:]),
 		SysGUID:      binary.BigEndian.Uint64(r.SysImageGUIDBE[:]),
 		VendorID:     r.VendorID,

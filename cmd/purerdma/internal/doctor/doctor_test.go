@@ -82,9 +82,12 @@ func TestPlanted(t *testing.T) {
 		on, text string
 		noRemedy bool
 	}{
-		"no device":       {plant: func(w *World) { w.Devices = nil }, check: "devices", level: Problem, text: "shows no RDMA device"},
-		"list broken":     {plant: func(w *World) { w.ListError = errors.New("netlink: no") }, check: "devices", level: Problem, text: "netlink: no", noRemedy: true},
-		"cannot be used":  {plant: func(w *World) { w.Devices[0].Problem = "EACCES" }, check: "devices", level: Problem, on: "mlx5_0", text: "EACCES", noRemedy: true},
+		"no device":      {plant: func(w *World) { w.Devices = nil }, check: "devices", level: Problem, text: "shows no RDMA device"},
+		"list broken":    {plant: func(w *World) { w.ListError = errors.New("netlink: no") }, check: "devices", level: Problem, text: "netlink: no", noRemedy: true},
+		"cannot be used": {plant: func(w *World) { w.Devices[0].Problem = "EACCES" }, check: "devices", level: Problem, on: "mlx5_0", text: "EACCES", noRemedy: true},
+		"softroce beside": {plant: func(w *World) {
+			w.Devices = append(w.Devices, inventory.Device{Name: "soft0", Driver: "softroce", Problem: "EADDRINUSE"})
+		}, check: "devices", level: Hint, on: "soft0", text: "EADDRINUSE"},
 		"only softroce":   {plant: func(w *World) { w.Devices[0].Driver = "softroce" }, check: "devices", level: Problem, text: "no RDMA device"},
 		"module":          {plant: func(w *World) { delete(root(w), "sys/module/ib_uverbs/refcnt") }, check: "modules", level: Problem, on: "ib_uverbs", text: "not loaded"},
 		"node missing":    {plant: func(w *World) { delete(root(w), "dev/infiniband/uverbs0") }, check: "nodes", level: Problem, on: "/dev/infiniband/uverbs0", text: "missing"},

@@ -31,7 +31,11 @@ func devices(w *World) (found []Finding) {
 		found = append(found, problem("", addDevice, "the kernel shows no RDMA device"))
 	}
 	for _, d := range w.Devices {
-		if d.Problem != "" {
+		switch {
+		case d.Problem == "":
+		case d.Driver == "softroce" && len(w.kernelDevices()) > 0:
+			found = append(found, hint(d.Name, "use a device of the kernel", "this one in user space cannot be used beside them: %s", d.Problem))
+		default:
 			found = append(found, problem(d.Name, "", "it cannot be used: %s", d.Problem))
 		}
 	}
