@@ -3,8 +3,11 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 )
 
@@ -27,7 +30,10 @@ func OpenContext(w *World, n Node, u uverbs.UHW) (*Context, error) {
 		return nil, err
 	}
 	c := &Context{Dev: dev, w: w, node: n}
-	if err = dev.GetContext(u); err == nil {
+	if err = w.still(n); err == nil {
+		err = dev.GetContext(u)
+	}
+	if err == nil {
 		c.async, err = dev.AllocAsyncEvents()
 	}
 	if err != nil {
@@ -35,6 +41,23 @@ func OpenContext(w *World, n Node, u uverbs.UHW) (*Context, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// still reports whether an opened node is of the device that was listed. Numbers of
+// nodes are given again at once, device numbers with them; the kernel's index is not.
+// A device that udev has renamed meanwhile is the same.
+func (w *World) still(n Node) error {
+	node := path.Base(n.Path)
+	name, err := w.sysString(path.Join(classVerbs, node), "ibdev")
+	if err != nil || name == n.Info.Name {
+		return nil // without sysfs the device number has to do
+	}
+	if n.Info.Index >= 0 {
+		if c, err := w.chardev(uint32(n.Info.Index)); err == nil && c.str(uapi.NLDevAttrChardevName) == node {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is of %s by now: %w", n.Path, name, driver.ErrDeviceGone)
 }
 
 // Info is what was known of the device when it was listed.

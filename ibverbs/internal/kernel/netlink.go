@@ -48,9 +48,7 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	if !ok || index > 1<<31-1 || !validName(name) {
 		return Node{}, fmt.Errorf("RDMA netlink: a device without index or name (%q)", name)
 	}
-	ask := appendString(nil, uapi.NLDevAttrChardevType, chardevUverbs)
-	ask = append32(ask, uapi.NLDevAttrDevIndex, uint32(index))
-	msgs, err := w.Netlink(uapi.NLDevCmdGetChardev, false, ask)
+	c, err := w.chardev(uint32(index))
 	switch {
 	case errors.Is(err, syscall.ENODEV):
 		return Node{}, errVanished
@@ -58,12 +56,6 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 		return Node{}, noUverbs(name)
 	case err != nil:
 		return Node{}, fmt.Errorf("%s: character device by RDMA netlink: %w", name, err)
-	case len(msgs) == 0:
-		return Node{}, noUverbs(name)
-	}
-	c, err := parseAttrs(msgs[0])
-	if err != nil {
-		return Node{}, fmt.Errorf("%s: %w", name, err)
 	}
 	node := c.str(uapi.NLDevAttrChardevName)
 	devnum, haveDev := c.num(uapi.NLDevAttrChardev)
@@ -83,6 +75,19 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	n.Info.NodeGUID, _ = dev.num(uapi.NLDevAttrNodeGUID)
 	n.Info.SysGUID, _ = dev.num(uapi.NLDevAttrSysImageGUID)
 	return n, nil
+}
+
+// chardev asks for the node of a device. ENOENT stands for an empty answer.
+func (w *World) chardev(index uint32) (attrs, error) {
+	ask := appendString(nil, uapi.NLDevAttrChardevType, chardevUverbs)
+	msgs, err := w.Netlink(uapi.NLDevCmdGetChardev, false, append32(ask, uapi.NLDevAttrDevIndex, index))
+	if err != nil {
+		return nil, err
+	}
+	if len(msgs) == 0 {
+		return nil, syscall.ENOENT
+	}
+	return parseAttrs(msgs[0])
 }
 
 // attrs is the attributes of a netlink message by type. Of repeated ones the

@@ -38,13 +38,24 @@ func (w *World) bySysfs() (nodes []Node, broken []error, err error) {
 			continue // abi_version
 		}
 		n, err := w.nodeBySysfs(e.Name())
-		if err != nil {
+		if err == nil {
+			nodes = append(nodes, n)
+		} else if !w.vanished(e.Name()) {
 			broken = append(broken, err)
-			continue
 		}
-		nodes = append(nodes, n)
 	}
 	return nodes, broken, nil
+}
+
+// vanished reports whether a node has gone since the list was read.
+func (w *World) vanished(node string) bool {
+	entries, err := fs.ReadDir(w.Sys, classVerbs)
+	for _, e := range entries {
+		if e.Name() == node {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // withoutUverbs says which devices there are that the kernel does not show to
@@ -221,7 +232,7 @@ func (w *World) sysGIDs(name string, port int) ([]driver.GIDEntry, error) {
 	for index := range len(entries) {
 		slot := strconv.Itoa(index)
 		s, err := w.sysString(path.Join(dir, "gids"), slot)
-		if errors.Is(err, syscall.EINVAL) {
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
