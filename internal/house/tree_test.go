@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -52,6 +53,25 @@ var sources = sync.OnceValues(func() ([]source, error) {
 	})
 	return found, err
 })
+
+// What a build leaves behind is not committed by oversight.
+func TestNoProgramsInTheTree(t *testing.T) {
+	err := eachFile(func(path string) error {
+		f, err := os.Open(filepath.Join(root, path))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		var magic [4]byte
+		if _, err := io.ReadFull(f, magic[:]); err == nil && string(magic[:]) == "\x7fELF" {
+			t.Errorf("%s is a program", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // eachFile calls f with the path, from the root, of each file that belongs to the module.
 func eachFile(f func(path string) error) error {
