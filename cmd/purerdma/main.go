@@ -4,7 +4,7 @@
 //	purerdma devices -v       all that is known of each, as ibv_devinfo -v and show_gids tell it
 //	purerdma topo             how NICs and GPUs reach each other
 //	purerdma doctor           what people trip over, and what to do
-//	purerdma monitor          events of ports and devices as they come
+//	purerdma monitor          events of ports and devices, and counters, as they come
 //	purerdma variables        the variables of NCCL that are obeyed
 //
 // Each takes --json: standard output then has one JSON document whichever way the command ends, and everything for people goes to

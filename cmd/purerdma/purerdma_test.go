@@ -48,6 +48,7 @@ func TestJSON(t *testing.T) {
 		{"monitor --for 10ms soft0", []int{0}, []string{"ok"}, "events"},
 		{"monitor nobody", []int{1}, []string{"failed"}, "events"},
 		{"monitor --for -1s", []int{2}, []string{"usage"}, ""},
+		{"monitor --interval -1s", []int{2}, []string{"usage"}, ""},
 		{"monitor --for soon", []int{2}, []string{"usage"}, ""},
 		{"nonsense", []int{2}, []string{"usage"}, ""},
 		{"variables", []int{0}, []string{"ok"}, "variables"},
@@ -72,6 +73,22 @@ func TestJSON(t *testing.T) {
 		}
 		if _, has := doc[c.key]; c.key != "" && !has {
 			t.Errorf("%q: no %s in %s", c.args, c.key, out)
+		}
+	}
+}
+
+// A newcomer's machine: the command fails, and each problem comes with what to do.
+func TestDoctorWithoutDevices(t *testing.T) {
+	if entries, _ := os.ReadDir("/sys/class/infiniband"); len(entries) > 0 {
+		t.Skip("this machine has RDMA devices")
+	}
+	code, out, problems := run(t, "doctor")
+	if code != 1 || !strings.Contains(problems, "problems") {
+		t.Errorf("exit %d: %s", code, problems)
+	}
+	for _, step := range []string{"modprobe ib_uverbs", "rdma link add rxe0 type rxe netdev eth0", "->"} {
+		if !strings.Contains(out, step) {
+			t.Errorf("no word of %q in\n%s", step, out)
 		}
 	}
 }

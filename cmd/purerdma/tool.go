@@ -19,6 +19,7 @@ type document struct {
 	Topology  *topology           `json:"topology,omitempty"`
 	Findings  *[]doctor.Finding   `json:"findings,omitempty"`
 	Events    *[]event            `json:"events,omitempty"`
+	Counters  *[]rise             `json:"counters,omitempty"`
 	Variables *[]variable         `json:"variables,omitempty"`
 }
 

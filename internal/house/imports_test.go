@@ -20,7 +20,7 @@ var rooms = [][]string{
 	{"topo"},
 	{"socketboot"},
 	{"fifo"},
-	{"ibverbs/metrics"},
+	{"ibverbs/metrics", "ibverbs/rdmalink"},
 	{"qp"},
 	{"internal/pingpong"},
 	{"internal/hwtest"},

@@ -71,6 +71,24 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+// On a machine with nothing each problem says what to do, in an order that can be followed: what comes first is what the rest needs.
+func TestMachineWithNothing(t *testing.T) {
+	w := &World{Root: fstest.MapFS{}, CanUse: func(string) error { return syscall.ENOENT }, MemLock: 8 << 10}
+	all := Examine(w)
+	var steps []string
+	for _, f := range all {
+		if f.Level == Problem && f.Remedy == "" {
+			t.Errorf("nothing to do about %+v", f)
+		}
+		if f.Level == Problem {
+			steps = append(steps, f.Check)
+		}
+	}
+	if got := strings.Join(steps, " "); got != "devices modules modules memlock" || Problems(all) != 4 {
+		t.Errorf("%s: %+v", got, all)
+	}
+}
+
 // Each planted fault is found, with its place and what to do, and nothing else is.
 func TestPlanted(t *testing.T) {
 	port := func(w *World) *inventory.Port { return &w.Devices[0].Ports[0] }
