@@ -166,6 +166,8 @@ func (v *device) closeNode(op string, n *node) error {
 func (v *device) Objects() []string {
 	nodes := v.tree.list()
 	names := make([]string, len(nodes))
+	v.tree.mu.Lock()
+	defer v.tree.mu.Unlock()
 	for i, n := range nodes {
 		names[i] = n.name
 	}

@@ -77,7 +77,7 @@ func (p *PD) newMR(op string, iova, length uint64, a Access, reg func() (driver.
 		}
 		m.d, m.node = d, n
 		m.lkey, m.rkey = d.Keys()
-		return fmt.Sprintf("MR %#x of %d bytes", m.lkey, length), d.Close, nil
+		return fmt.Sprintf("MR %#x of %d bytes", m.lkey, length), func() error { return m.d.Close() }, nil
 	}, m)
 	if err != nil {
 		return nil, err

@@ -90,6 +90,13 @@ func (n *node) commit(name string, object any, destroy func() error) {
 	n.t.settle()
 }
 
+// rename changes the name by which errors know the object.
+func (n *node) rename(name string) {
+	n.t.mu.Lock()
+	defer n.t.mu.Unlock()
+	n.name = name
+}
+
 // abandon drops a reserved object that could not be made.
 func (n *node) abandon() {
 	n.t.mu.Lock()

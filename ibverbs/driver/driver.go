@@ -154,6 +154,28 @@ type MR interface {
 	Close() error
 }
 
+// Reregisterer is an MR whose memory and rights can be changed. Others lack
+// FeatureReregMR.
+type Reregisterer interface {
+	// Rereg gives the MR that takes the place of this one, whose keys may differ.
+	// This one is of no use then and is not closed. If it fails, this one is still
+	// there, if only to be closed. s may be of the same memory. No request uses the
+	// MR meanwhile.
+	Rereg(s Span, iova uint64, a Access) (MR, error)
+}
+
+// ECE is the options of enhanced connection establishment (struct ibv_ece), which
+// two ends of one vendor agree on before a QP goes to RTR. Vendor 0 means none.
+type ECE struct{ Vendor, Options, CompMask uint32 }
+
+// ECEQP is a QP with such options. Others lack FeatureECE.
+type ECEQP interface {
+	// SetECE asks for options in Reset or Init, before the QP goes to RTR.
+	SetECE(e ECE) error
+	// QueryECE is what the device can, or after RTR what is in use.
+	QueryECE() (ECE, error)
+}
+
 // MW is a memory window of type 2: the low 8 bits of its key are the program's,
 // which gives a new value with each bind. The others stay, except that they may
 // change when a QP that had requests on the window is closed or reset, which frees

@@ -1,6 +1,7 @@
 package softroce
 
 import (
+	"errors"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -62,6 +63,19 @@ func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 	m.key = key
 	p.users.Add(1)
 	return m, nil
+}
+
+// Rereg makes another registration, with another key, and ends this one, which waits
+// for the copies in progress.
+func (m *mr) Rereg(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
+	r, err := m.pd.RegMR(s, iova, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Close(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 func (m *mr) Keys() (lkey, rkey uint32) { return m.key, m.key }

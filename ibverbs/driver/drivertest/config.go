@@ -76,6 +76,7 @@ func Run(t *testing.T, c Config) {
 		{"Queries", testQueries},
 		{"Limits", testLimits},
 		{"Memory", testMemory},
+		{"Rereg", testRereg},
 		{"Operations", testOperations},
 		{"Inline", testInline},
 		{"GatherScatter", testGatherScatter},

@@ -45,7 +45,8 @@ func testProbes(t *testing.T, s *side) {
 	for _, f := range []driver.Feature{
 		driver.FeatureDMABuf, driver.FeatureMW1, driver.FeatureMW2, driver.FeatureECE, driver.FeatureSRQ, driver.FeatureAH,
 		driver.FeatureResizeCQ, driver.FeatureModerateCQ, driver.FeatureMulticast, driver.FeatureUC, driver.FeatureUD,
-		driver.FeatureAtomics, driver.FeatureOnDemand, driver.FeatureFlowLabelPort, driver.FeatureCounters, "no such feature",
+		driver.FeatureAtomics, driver.FeatureOnDemand, driver.FeatureFlowLabelPort, driver.FeatureCounters, driver.FeatureReregMR,
+		driver.FeatureResizeSRQ, "no such feature",
 	} {
 		err := s.Context.Probe(f)
 		var not *driver.NotSupportedError
@@ -60,6 +61,12 @@ func testProbes(t *testing.T, s *side) {
 	if s.Context.Probe(driver.FeatureDMABuf) != nil {
 		_, err := pd.RegDMABuf(driver.DMABuf{FD: -1, Length: 4096}, driver.LocalWrite)
 		wantErr(t, "DMA-BUF without the feature", err, driver.ErrNotSupported)
+	}
+	if s.Context.Probe(driver.FeatureModerateCQ) != nil {
+		cq, err := s.Context.CreateCQ(driver.CQConfig{Depth: 4})
+		must(t, "create CQ", err)
+		wantErr(t, "CQ moderation without the feature", cq.Moderate(16, 100), driver.ErrNotSupported)
+		check(t, "close CQ", cq.Close())
 	}
 	if s.Context.Probe(driver.FeatureSRQ) != nil {
 		_, err := pd.CreateSRQ(driver.SRQConfig{WR: 4, SGE: 1})

@@ -52,7 +52,7 @@ func (c *memContext) GIDs(n int) ([]driver.GIDEntry, error) {
 }
 
 func (c *memContext) Probe(f driver.Feature) error {
-	if f == driver.FeatureAtomics {
+	if f == driver.FeatureAtomics || f == driver.FeatureReregMR {
 		return nil
 	}
 	return &driver.NotSupportedError{Feature: f, By: driver.LacksDriver}

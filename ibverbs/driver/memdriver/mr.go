@@ -1,6 +1,7 @@
 package memdriver
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -73,6 +74,18 @@ func (p *pd) Close() error {
 	p.ctx.dev.pds--
 	p.ctx.users--
 	return nil
+}
+
+// Rereg makes another registration, with other keys, and drops this one.
+func (m *mr) Rereg(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
+	r, err := m.pd.RegMR(s, iova, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Close(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 func (m *mr) Keys() (lkey, rkey uint32) { return m.lkey, m.rkey }

@@ -370,9 +370,9 @@ func TestDeviceVanishesWhileListed(t *testing.T) {
 		reads = 0
 		w.Netlink = func(cmd uint16, dump bool, ask []byte) ([][]byte, error) {
 			_ = now()
-			if as, _ := parseAttrs(ask); cmd == uapi.NLDevCmdGetChardev && reads > after {
+			if as, _ := parseAttrs(ask); !dump && reads > after {
 				if i, _ := as.num(uapi.NLDevAttrDevIndex); i == 0 {
-					return nil, syscall.ENODEV
+					return nil, syscall.EINVAL
 				}
 			}
 			return answer(nl)(cmd, dump, ask)
@@ -391,6 +391,25 @@ func (v vanishing) ReadFile(name string) ([]byte, error)       { return v.now().
 func (v vanishing) ReadDir(name string) ([]fs.DirEntry, error) { return v.now().ReadDir(name) }
 func (v vanishing) ReadLink(name string) (string, error)       { return v.now().ReadLink(name) }
 func (v vanishing) Lstat(name string) (fs.FileInfo, error)     { return v.now().Lstat(name) }
+
+// EINVAL about a device that is there is a reason like any.
+func TestRefusedIsNotVanished(t *testing.T) {
+	m, nl := machineOf(connectX("mlx5_0", 1))
+	_, w := testWorld()
+	w.Sys = m
+	w.Netlink = func(cmd uint16, dump bool, ask []byte) ([][]byte, error) {
+		switch {
+		case cmd == uapi.NLDevCmdGetChardev:
+			return nil, syscall.EINVAL
+		case cmd == uapi.NLDevCmdGet && !dump:
+			return [][]byte{{}}, nil
+		}
+		return answer(nl)(cmd, dump, ask)
+	}
+	if names, err := namesOf(t, w); len(names) != 0 || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("%v, %v", names, err)
+	}
+}
 
 // One message that makes no sense costs its device alone.
 func TestOddNetlinkMessage(t *testing.T) {

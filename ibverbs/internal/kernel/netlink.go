@@ -50,7 +50,7 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	}
 	c, err := w.chardev(uint32(index))
 	switch {
-	case errors.Is(err, syscall.ENODEV):
+	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.EINVAL) && !w.hasIndex(uint32(index)):
 		return Node{}, errVanished
 	case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOENT):
 		return Node{}, noUverbs(name)
@@ -75,6 +75,13 @@ func (w *World) nodeByNetlink(msg []byte) (Node, error) {
 	n.Info.NodeGUID, _ = dev.num(uapi.NLDevAttrNodeGUID)
 	n.Info.SysGUID, _ = dev.num(uapi.NLDevAttrSysImageGUID)
 	return n, nil
+}
+
+// hasIndex reports whether a device is still there. Linux answers EINVAL to questions
+// about one that is not, as it does to much else.
+func (w *World) hasIndex(index uint32) bool {
+	_, err := w.Netlink(uapi.NLDevCmdGet, false, append32(nil, uapi.NLDevAttrDevIndex, index))
+	return !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENODEV)
 }
 
 // chardev asks for the node of a device. ENOENT stands for an empty answer.

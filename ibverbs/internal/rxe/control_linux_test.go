@@ -608,7 +608,7 @@ func TestProbe(t *testing.T) {
 	c := newFakeRXE(t).open(nil)
 	for f, want := range map[driver.Feature]string{
 		driver.FeatureAtomics: "lacks the device", driver.FeatureOnDemand: "lacks the device", driver.FeatureECE: "lacks the device",
-		driver.FeatureMW1: "lacks this driver of purerdma", driver.FeatureModerateCQ: "lacks the device", driver.FeatureDMABuf: "<nil>",
+		driver.FeatureMW1: "lacks this driver of purerdma", driver.FeatureModerateCQ: "<nil>", driver.FeatureReregMR: "<nil>", driver.FeatureDMABuf: "<nil>",
 		driver.FeatureSRQ: "<nil>", driver.FeatureResizeSRQ: "<nil>", driver.FeatureResizeCQ: "<nil>", driver.FeatureUC: "<nil>",
 		driver.FeatureUD: "<nil>", driver.FeatureAH: "<nil>", driver.FeatureMulticast: "<nil>", driver.FeatureMW2: "<nil>",
 	} {

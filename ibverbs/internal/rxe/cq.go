@@ -109,6 +109,11 @@ func (c *CQ) Poll(wcs []driver.WC) (int, error) {
 // Arm implements driver.CQ. Completions that are there already give no event.
 func (c *CQ) Arm(solicitedOnly bool) error { return c.dev.Dev.ReqNotifyCQ(c.h, solicitedOnly) }
 
+// Moderate implements driver.CQ. Soft-RoCE of Linux 6.1 does not have it.
+func (c *CQ) Moderate(count, periodMicros int) error {
+	return c.dev.Dev.ModerateCQ(c.h, count, periodMicros)
+}
+
 // Depth implements driver.CQ.
 func (c *CQ) Depth() int { return c.q.usable() }
 

@@ -404,7 +404,7 @@ func TestHWFeatures(t *testing.T) {
 		driver.FeatureSRQ: 0, driver.FeatureResizeSRQ: 0, driver.FeatureResizeCQ: 0, driver.FeatureUC: 0, driver.FeatureUD: 0,
 		driver.FeatureAH: 0, driver.FeatureMW2: 0, driver.FeatureMulticast: 0, driver.FeatureAtomics: 0, driver.FeatureFlowLabelPort: 0,
 		driver.FeatureMW1: driver.LacksDriver, driver.FeatureModerateCQ: driver.LacksDevice, driver.FeatureDMABuf: driver.LacksDevice,
-		driver.FeatureOnDemand: driver.LacksDevice,
+		driver.FeatureOnDemand: driver.LacksDevice, driver.FeatureReregMR: driver.LacksDevice, driver.FeatureECE: driver.LacksDevice,
 	} {
 		err := a.dev.Probe(f)
 		var lacks *driver.NotSupportedError

@@ -27,17 +27,8 @@ type MR struct {
 
 // RegMR implements driver.PD.
 func (p *PD) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
-	switch page := uint64(os.Getpagesize()); {
-	case s.Kind() == offheap.Ring:
-		return nil, errRing
-	case s.Len() == 0:
-		return nil, hint(syscall.EINVAL, "the memory is empty")
-	case a&driver.OnDemand != 0:
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureOnDemand, By: driver.LacksDevice}
-	case (iova^s.Addr())%page != 0:
-		return nil, hint(syscall.EINVAL, "IO virtual address %#x and memory at %#x differ in their offset within a page", iova, s.Addr())
-	case a&(driver.RemoteWrite|driver.RemoteAtomic) != 0 && a&driver.LocalWrite == 0:
-		return nil, hint(syscall.EINVAL, "remote rights to write need LocalWrite too")
+	if err := registrable(s, iova, a); err != nil {
+		return nil, err
 	}
 	if err := s.Retain(); err != nil {
 		return nil, err
@@ -47,6 +38,43 @@ func (p *PD) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 		return nil, errors.Join(p.dev.explainMR(err, s.Len()), s.Release())
 	}
 	return &MR{pd: p, mr: mr, mem: s}, nil
+}
+
+// Rereg implements driver.Reregisterer. Soft-RoCE of Linux 6.1 does not have it.
+func (m *MR) Rereg(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
+	if err := registrable(s, iova, a); err != nil {
+		return nil, err
+	}
+	if err := s.Retain(); err != nil {
+		return nil, err
+	}
+	mr, err := m.pd.dev.Dev.ReregMR(m.mr.Handle, s.Addr(), uint64(s.Len()), iova, a)
+	if err != nil {
+		_ = s.Release()
+		return nil, m.pd.dev.explainMR(err, s.Len())
+	}
+	if err := m.mem.Release(); err != nil {
+		return nil, err
+	}
+	return &MR{pd: m.pd, mr: mr, mem: s}, nil
+}
+
+// registrable is what the kernel would refuse without a word, and what it takes
+// though it must not.
+func registrable(s driver.Span, iova uint64, a driver.Access) error {
+	switch page := uint64(os.Getpagesize()); {
+	case s.Kind() == offheap.Ring:
+		return errRing
+	case s.Len() == 0:
+		return hint(syscall.EINVAL, "the memory is empty")
+	case a&driver.OnDemand != 0:
+		return &driver.NotSupportedError{Feature: driver.FeatureOnDemand, By: driver.LacksDevice}
+	case (iova^s.Addr())%page != 0:
+		return hint(syscall.EINVAL, "IO virtual address %#x and memory at %#x differ in their offset within a page", iova, s.Addr())
+	case a&(driver.RemoteWrite|driver.RemoteAtomic) != 0 && a&driver.LocalWrite == 0:
+		return hint(syscall.EINVAL, "remote rights to write need LocalWrite too")
+	}
+	return nil
 }
 
 // explainMR adds to an errno what mostly causes it.

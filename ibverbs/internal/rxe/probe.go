@@ -40,6 +40,10 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		return &driver.NotSupportedError{Feature: f, By: driver.LacksKernel, Since: "Linux 5.18"}
+	case driver.FeatureModerateCQ:
+		return c.Dev.ProbeModerateCQ()
+	case driver.FeatureReregMR:
+		return c.Dev.ProbeReregMR()
 	case driver.FeatureDMABuf:
 		return c.probeDMABuf()
 	}

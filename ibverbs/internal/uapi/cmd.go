@@ -9,6 +9,7 @@ const (
 	CmdAllocPD           = 3
 	CmdCreateAH          = 5
 	CmdRegMR             = 9
+	CmdReregMR           = 11
 	CmdAllocMW           = 14
 	CmdCreateCompChannel = 17
 	CmdResizeCQ          = 19
@@ -20,6 +21,8 @@ const (
 	CmdDetachMcast       = 31
 	CmdModifySRQ         = 33
 	CmdQuerySRQ          = 34
+
+	CmdModifyCQ = 57 // extended
 
 	// CmdFlagExtended marks an extended command, IB_USER_VERBS_EX_CMD_….
 	CmdFlagExtended = 0x80000000
@@ -195,6 +198,46 @@ type CreateCompChannel struct {
 type CreateCompChannelResp struct {
 	_  structs.HostLayout
 	FD uint32
+}
+
+// ModifyCQ is struct ib_uverbs_ex_modify_cq, its moderation flattened. It has no
+// response.
+type ModifyCQ struct {
+	_        structs.HostLayout
+	CQHandle uint32
+	AttrMask uint32
+	CQCount  uint16
+	CQPeriod uint16 // µs
+	Reserved uint32
+}
+
+// CQModerate is the bit of ModifyCQ.AttrMask for the moderation (enum ib_cq_attr_mask).
+const CQModerate = 1 << 0
+
+// ReregMR is struct ib_uverbs_rereg_mr.
+type ReregMR struct {
+	_           structs.HostLayout
+	Response    uint64
+	MRHandle    uint32
+	Flags       uint32
+	Start       uint64
+	Length      uint64
+	HCAVA       uint64
+	PDHandle    uint32
+	AccessFlags uint32
+}
+
+// Bits of ReregMR.Flags (enum ib_mr_rereg_flags).
+const (
+	ReregTranslation = 1 << 0
+	ReregAccess      = 1 << 2
+)
+
+// ReregMRResp is struct ib_uverbs_rereg_mr_resp.
+type ReregMRResp struct {
+	_    structs.HostLayout
+	LKey uint32
+	RKey uint32
 }
 
 // ReqNotifyCQ is struct ib_uverbs_req_notify_cq. It has no response.

@@ -81,6 +81,21 @@ func (d *Device) ResizeCQ(h CQHandle, depth int, u UHW) (int, error) {
 	return int(resp.CQE), nil
 }
 
+// ModerateCQ makes events wait for count completions or usec microseconds.
+func (d *Device) ModerateCQ(h CQHandle, count, usec int) error {
+	if count < 0 || count > math.MaxUint16 || usec < 0 || usec > math.MaxUint16 {
+		return syscall.EINVAL
+	}
+	return d.modifyCQ(uapi.ModifyCQ{CQHandle: uint32(h), AttrMask: uapi.CQModerate, CQCount: uint16(count), CQPeriod: uint16(usec)})
+}
+
+func (d *Device) modifyCQ(req uapi.ModifyCQ) error {
+	return lacks(d.write(uapi.CmdModifyCQ|uapi.CmdFlagExtended, bytesOf(&req), nil, UHW{}), driver.FeatureModerateCQ, "")
+}
+
+// ProbeModerateCQ changes nothing of no CQ, as ProbeReregMR does.
+func (d *Device) ProbeModerateCQ() error { return onlyLacks(d.modifyCQ(uapi.ModifyCQ{})) }
+
 // ReqNotifyCQ arms the CQ for one event, at the next completion or the next
 // solicited or failed one. It does not tell of completions that are there
 // already: poll after it.

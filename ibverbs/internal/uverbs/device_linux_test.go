@@ -140,6 +140,8 @@ var commands = []struct {
 		_, err := d.RegDMABufMR(1, driver.DMABuf{FD: 3, Length: 64}, 1)
 		return err
 	}},
+	{"ReregMR", uverbstest.InvokeWrite, uapi.CmdReregMR, func(d *uverbs.Device) error { _, err := d.ReregMR(1, 4096, 64, 4096, 1); return err }},
+	{"ModerateCQ", uverbstest.InvokeWrite, uapi.CmdModifyCQ | uapi.CmdFlagExtended, func(d *uverbs.Device) error { return d.ModerateCQ(1, 16, 100) }},
 	{"DeregMR", uverbstest.MRDestroy, 0, func(d *uverbs.Device) error { return d.DeregMR(1) }},
 	{"CreateCompChannel", uverbstest.InvokeWrite, uapi.CmdCreateCompChannel, func(d *uverbs.Device) error { _, err := d.CreateCompChannel(); return err }},
 	{"AllocAsyncEvents", uverbstest.AsyncEvents, 0, func(d *uverbs.Device) error { _, err := d.AllocAsyncEvents(); return err }},
@@ -193,7 +195,9 @@ func TestErrnos(t *testing.T) {
 		"DestroySRQ": true, "DestroyAH": true, "DeallocMW": true}
 	for _, c := range commands {
 		for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.ENOMEM, syscall.EFAULT, syscall.EACCES, syscall.ENOENT, syscall.EBUSY,
-			syscall.ETIMEDOUT, syscall.ENOSPC, syscall.EIO, syscall.EOPNOTSUPP} {
+			syscall.ETIMEDOUT, syscall.ENOSPC, syscall.EIO, syscall.EOPNOTSUPP, syscall.EPERM, syscall.ENODEV, syscall.ENXIO, syscall.EEXIST,
+			syscall.EMSGSIZE, syscall.ERANGE, syscall.EAGAIN, syscall.EBADF, syscall.ENOTTY, syscall.EDQUOT, syscall.ENETUNREACH,
+			syscall.EADDRNOTAVAIL, syscall.ENOSYS, syscall.E2BIG, syscall.EMFILE, syscall.EDOM, syscall.Errno(524)} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, int(errno)), func(t *testing.T) {
 				k := uverbstest.NewFakeKernel(testDev)
 				d := open(t, k)
@@ -229,7 +233,7 @@ func TestWhoLacksIt(t *testing.T) {
 	for _, c := range commands {
 		switch c.name {
 		case "QueryPort", "GIDs", "Handles", "RegMR", "RegDMABufMR", "AllocAsyncEvents", "CreateCQ", "CreateQP", "ResizeCQ", "CreateSRQ",
-			"ResizeSRQ", "SetSRQLimit", "QuerySRQ", "CreateAH", "AllocMW", "AttachMulticast", "DetachMulticast":
+			"ReregMR", "ModerateCQ", "ResizeSRQ", "SetSRQLimit", "QuerySRQ", "CreateAH", "AllocMW", "AttachMulticast", "DetachMulticast":
 		default:
 			continue
 		}

@@ -59,6 +59,14 @@ func lacks(err error, f driver.Feature, since string) error {
 	return gone(err)
 }
 
+// onlyLacks drops what a probe was refused for by whoever has the feature.
+func onlyLacks(err error) error {
+	if _, lacks := err.(*driver.NotSupportedError); lacks {
+		return err
+	}
+	return nil
+}
+
 // gone turns EIO, which the kernel answers for a device that was removed, into
 // ErrDeviceGone.
 func gone(err error) error {

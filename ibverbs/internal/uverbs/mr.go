@@ -114,6 +114,29 @@ func (d *Device) newMR(f *frame, h, lkey, rkey output) (MR, error) {
 	return MR{Handle: MRHandle(handle), LKey: f.u32(lkey), RKey: f.u32(rkey)}, nil
 }
 
+// ReregMR changes the memory and the rights of a registration, whose keys may be
+// others afterwards. If it fails, the registration is as it was, unless it is
+// EFAULT or ENOMEM of a driver that gave the old one up: then it is of no use.
+func (d *Device) ReregMR(h MRHandle, addr, length, iova uint64, a driver.Access) (MR, error) {
+	return d.reregMR(uapi.ReregMR{MRHandle: uint32(h), Flags: uapi.ReregTranslation | uapi.ReregAccess, Start: addr, Length: length,
+		HCAVA: iova, AccessFlags: uint32(a)})
+}
+
+func (d *Device) reregMR(req uapi.ReregMR) (MR, error) {
+	var resp uapi.ReregMRResp
+	if err := d.write(uapi.CmdReregMR, bytesOf(&req), bytesOf(&resp), UHW{}); err != nil {
+		return MR{}, lacks(err, driver.FeatureReregMR, "")
+	}
+	return MR{Handle: MRHandle(req.MRHandle), LKey: resp.LKey, RKey: resp.RKey}, nil
+}
+
+// ProbeReregMR asks for a change of nothing, which a kernel and device that have
+// the command refuse with another errno than those that do not.
+func (d *Device) ProbeReregMR() error {
+	_, err := d.reregMR(uapi.ReregMR{})
+	return onlyLacks(err)
+}
+
 // DeregMR ends a registration. It returns when no access is in progress.
 func (d *Device) DeregMR(h MRHandle) error {
 	return d.destroy(uapi.ObjectMR, uapi.MethodMRDestroy, uapi.AttrDestroyMRHandle, uint32(h), 0, 0)

@@ -112,6 +112,20 @@ func NewFakeKernel(dev uint64) *FakeKernel {
 			c.SetOut(uapi.AttrCoreOut, append(append(u32(h), u32(h<<8)...), u32(h<<8)...))
 			return nil
 		},
+		uapi.CmdReregMR: func(c *Call) error {
+			h := binary.NativeEndian.Uint32(c.In(uapi.AttrCoreIn)[8:])
+			if binary.NativeEndian.Uint32(c.In(uapi.AttrCoreIn)[12:]) == 0 {
+				return syscall.EINVAL
+			}
+			c.SetOut(uapi.AttrCoreOut, append(u32(h<<8|1), u32(h<<8|1)...))
+			return nil
+		},
+		uapi.CmdModifyCQ | uapi.CmdFlagExtended: func(c *Call) error {
+			if binary.NativeEndian.Uint32(c.In(uapi.AttrCoreIn)[4:]) == 0 {
+				return syscall.EINVAL
+			}
+			return nil
+		},
 		uapi.CmdCreateCompChannel: func(c *Call) error { return k.newFile(c, 0) },
 		uapi.CmdCreateAH: func(c *Call) error {
 			c.SetOut(uapi.AttrCoreOut, u32(k.add(uapi.ObjectAH)))
