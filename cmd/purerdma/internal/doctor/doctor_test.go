@@ -189,3 +189,24 @@ func TestCapabilitiesInACircle(t *testing.T) {
 		extended(b[:n], extendedACS)
 	}
 }
+
+// FuzzConfig walks capabilities of whatever a configuration space has.
+func FuzzConfig(f *testing.F) {
+	f.Add(config(relaxedOrder, acsRedirect).Data)
+	f.Add(make([]byte, 64))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if at := express(b); at < 0 || at > len(b) {
+			t.Errorf("capability at %d of %d", at, len(b))
+		}
+		if at := extended(b, extendedACS); at < 0 || at > len(b) {
+			t.Errorf("capability at %d of %d", at, len(b))
+		}
+		w := healthy()
+		for name := range w.Root.(fstest.MapFS) {
+			if strings.HasSuffix(name, "/config") {
+				w.Root.(fstest.MapFS)[name] = &fstest.MapFile{Data: b}
+			}
+		}
+		Examine(w)
+	})
+}
