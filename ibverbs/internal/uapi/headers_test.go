@@ -148,7 +148,7 @@ func TestHeaders(t *testing.T) {
 	var items []item
 	var c strings.Builder
 	c.WriteString("#include <stddef.h>\n#include <stdio.h>\n#include <linux/netlink.h>\n#include <linux/version.h>\n")
-	for _, h := range []string{"ib_user_verbs", "ib_user_ioctl_cmds", "ib_user_ioctl_verbs", "rdma_user_ioctl_cmds", "rdma_user_rxe", "rdma_netlink"} {
+	for _, h := range []string{"ib_user_verbs", "ib_user_ioctl_cmds", "ib_user_ioctl_verbs", "rdma_user_ioctl_cmds", "rdma_user_rxe", "rdma_netlink", "mlx5-abi", "mlx5_user_ioctl_cmds", "mlx5_user_ioctl_verbs"} {
 		fmt.Fprintf(&c, "#include <rdma/%s.h>\n", h)
 	}
 	c.WriteString("#define SHOW(i, v) printf(\"%d %llu\\n\", i, (unsigned long long)(v))\nint main(void) {\n")
