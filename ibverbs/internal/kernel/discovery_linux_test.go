@@ -451,6 +451,20 @@ func TestInterruptedList(t *testing.T) {
 	}
 }
 
+// Only uverbs is needed: machines without management nodes have their devices.
+func TestOnlyUverbsIsNeeded(t *testing.T) {
+	eachWay(t, []adapter{connectX("mlx5_0", 1)}, func(t *testing.T, w World) {
+		for name := range w.Sys.(fstest.MapFS) {
+			if strings.Contains(name, "infiniband_mad") || strings.Contains(name, "infiniband_cm") {
+				t.Fatalf("the machine has %s", name)
+			}
+		}
+		if names, err := namesOf(t, w); !slices.Equal(names, []string{"mlx5_0"}) || err != nil {
+			t.Errorf("%v, %v", names, err)
+		}
+	})
+}
+
 // One failed open is no verdict: the next one may succeed.
 func TestOpenAgainAfterFailure(t *testing.T) {
 	k, w := testWorld()

@@ -271,6 +271,43 @@ func TestCallsAfterClose(t *testing.T) {
 
 // TestFramesAreClean uses a frame that was full of a larger answer for a command
 // to which the kernel answers nothing.
+// Regions of 4 GiB and more reach the kernel with all their bits, by each of the ways.
+func TestLengthsHave64Bits(t *testing.T) {
+	const addr, length, iova = 0x7f12_3456_7000, 5<<30 + 1, 0x1234_5678_9000
+	k := uverbstest.NewFakeKernel(testDev)
+	d := open(t, k)
+	var got [3][]byte
+	keep := func(i int, at ...uint16) uverbstest.Handler {
+		return func(c *uverbstest.Call) error {
+			for _, id := range at {
+				got[i] = append(got[i], c.In(id)...)
+			}
+			return syscall.ENOMEM
+		}
+	}
+	k.Methods[uverbstest.RegMR] = keep(0, uapi.AttrRegMRAddr, uapi.AttrRegMRLength, uapi.AttrRegMRIOVA)
+	k.Methods[uverbstest.RegDMABufMR] = keep(1, uapi.AttrRegDMABufMROffset, uapi.AttrRegDMABufMRLength, uapi.AttrRegDMABufMRIOVA)
+	_, _ = d.RegMR(1, addr, length, iova, 1, uverbs.UHW{})
+	_, _ = d.RegDMABufMR(1, driver.DMABuf{FD: 3, Offset: addr, Length: length, IOVA: iova}, 1)
+	k.Methods[uverbstest.RegMR] = fails(syscall.EPROTONOSUPPORT)
+	k.Commands[uapi.CmdRegMR] = func(c *uverbstest.Call) error {
+		got[2] = append([]byte(nil), c.In(uapi.AttrCoreIn)[8:32]...) // start, length, hca_va
+		return syscall.ENOMEM
+	}
+	_, _ = d.RegMR(1, addr, length, iova, 1, uverbs.UHW{})
+	for i, b := range got {
+		if len(b) != 24 {
+			t.Errorf("way %d: %d bytes", i, len(b))
+			continue
+		}
+		for j, want := range []uint64{addr, length, iova} {
+			if v := binary.NativeEndian.Uint64(b[8*j:]); v != want {
+				t.Errorf("way %d, number %d: %#x, want %#x", i, j, v, want)
+			}
+		}
+	}
+}
+
 func TestFramesAreClean(t *testing.T) {
 	k := uverbstest.NewFakeKernel(testDev)
 	d := open(t, k)
