@@ -71,6 +71,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 		{"several addresses", "ip address add 10.77.0.1/24 dev v0; ip address add 10.78.0.1/24 dev v0",
 			"ip address del 10.77.0.1/24 dev v0; ip address del 10.78.0.1/24 dev v0", "GIDs", doctor.Hint, "rxe0/1", "addresses are on net device v0"},
 		{"frames too small", "ip link set v0 mtu 300", "ip link set v0 mtu 1500", "MTU", doctor.Problem, "rxe0/1", "holds no RoCE packet"},
+		{"exclusive namespaces", "rdma system set netns exclusive", "rdma system set netns shared", "namespaces", doctor.Hint, "", "one network namespace"},
 		{"small /dev/shm", "mkdir -p /dev/shm; mount -t tmpfs -o size=64m tmpfs /dev/shm", "umount /dev/shm", "shared memory", doctor.Hint, "/dev/shm", "64 MiB"},
 		{"no huge pages", "sysctl -q -w vm.nr_hugepages=0", "true", "huge pages", doctor.Hint, "", "none is set aside"},
 	} {

@@ -60,6 +60,15 @@ func (w *World) still(n Node) error {
 	return fmt.Errorf("%s is of %s by now: %w", n.Path, name, driver.ErrDeviceGone)
 }
 
+// name is what the device is called now: udev may have renamed it since it was
+// opened, and sysfs has it under its new name alone.
+func (c *Context) name() string {
+	if name, err := c.w.sysString(path.Join(classVerbs, path.Base(c.node.Path)), "ibdev"); err == nil && validName(name) {
+		return name
+	}
+	return c.node.Info.Name
+}
+
 // Info is what was known of the device when it was listed.
 func (c *Context) Info() driver.DeviceInfo { return c.node.Info }
 
@@ -84,10 +93,11 @@ func (c *Context) GIDs(port int) ([]driver.GIDEntry, error) {
 	}
 	gids, err := c.Dev.GIDs(port, a.GIDTableLen, c.node.Info.Ports)
 	if errors.Is(err, driver.ErrNotSupported) {
-		return c.w.sysGIDs(c.node.Info.Name, port)
+		return c.w.sysGIDs(c.name(), port)
 	}
+	name := c.name()
 	for i := range gids {
-		gids[i].NetDev = c.netDev(port, &gids[i])
+		gids[i].NetDev = c.netDev(name, port, &gids[i])
 	}
 	return gids, err
 }
@@ -95,12 +105,12 @@ func (c *Context) GIDs(port int) ([]driver.GIDEntry, error) {
 // netDev is the name of a GID's net device if it is in this network namespace.
 // Indices are unique within a namespace only, so sysfs, which knows the name in
 // any, has to agree.
-func (c *Context) netDev(port int, e *driver.GIDEntry) string {
+func (c *Context) netDev(device string, port int, e *driver.GIDEntry) string {
 	if e.IfIndex == 0 {
 		return ""
 	}
 	name := c.w.InterfaceName(e.IfIndex)
-	if s := c.w.sysNetDev(c.node.Info.Name, port, e.Index); s != "" && s != name {
+	if s := c.w.sysNetDev(device, port, e.Index); s != "" && s != name {
 		return ""
 	}
 	return name

@@ -15,7 +15,7 @@ import (
 // the port in sysfs, of which a device may have either, both or none. lifespan, how
 // long the kernel remembers values, is no counter.
 func (c *Context) Counters(port int) ([]driver.Counter, error) {
-	name := c.node.Info.Name
+	name := c.name()
 	dir := path.Join(classIB, name, "ports", strconv.Itoa(port))
 	if port < 1 || port > c.node.Info.Ports {
 		return nil, fmt.Errorf("counters of %s/%d: %w", name, port, fs.ErrNotExist)

@@ -515,6 +515,44 @@ func TestNodeNumberIsReused(t *testing.T) {
 	}
 }
 
+// A device that is renamed while it is open is the same: what sysfs tells of it is found under the new name.
+func TestRenamedWhileOpen(t *testing.T) {
+	k, w := testWorld()
+	k.Methods[uverbstest.QueryPort] = func(c *uverbstest.Call) error {
+		resp := make([]byte, 48)
+		resp[16] = 4 // slots of the GID table, which this kernel tells by sysfs alone
+		c.SetOut(uapi.AttrQueryPortResp, resp)
+		return nil
+	}
+	m := w.Sys.(fstest.MapFS)
+	c, err := deviceOf(t, w, "rxe0", plain{id: uapi.DriverRXE}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const dir = "devices/virtual/infiniband/rxe0"
+	for name, f := range m {
+		if rest, ok := strings.CutPrefix(name, dir); ok {
+			delete(m, name)
+			m["devices/virtual/infiniband/rocep1s0"+rest] = f
+		}
+	}
+	delete(m, classIB+"/rxe0")
+	m[classIB+"/rocep1s0"] = link("../../devices/virtual/infiniband/rocep1s0")
+	m[classVerbs+"/uverbs1/ibdev"] = file("rocep1s0")
+	m["devices/virtual/infiniband/rocep1s0/ports/1/hw_counters/sent_pkts"] = file("7")
+	m["devices/virtual/infiniband/rocep1s0/ports/1/pkeys/0"] = file("0xffff")
+	if cs, err := c.(driver.CounterReader).Counters(1); err != nil || len(cs) != 1 || cs[0].Value != 7 {
+		t.Errorf("counters %+v, %v", cs, err)
+	}
+	if keys, err := c.(driver.PKeyReader).PKeys(1); err != nil || len(keys) != 1 {
+		t.Errorf("P_Keys %x, %v", keys, err)
+	}
+	if gids, err := c.GIDs(1); err != nil || len(gids) == 0 || gids[0].NetDev != "eth0" {
+		t.Errorf("GIDs %+v, %v", gids, err)
+	}
+}
+
 // Ports of one device may differ in state and link layer.
 func TestPortsSideBySide(t *testing.T) {
 	k, w := testWorld()

@@ -9,7 +9,8 @@ import (
 
 // PKeys implements driver.PKeyReader: sysfs, since no ioctl tells.
 func (c *Context) PKeys(port int) ([]uint16, error) {
-	dir := path.Join(classIB, c.node.Info.Name, "ports", strconv.Itoa(port), "pkeys")
+	name := c.name()
+	dir := path.Join(classIB, name, "ports", strconv.Itoa(port), "pkeys")
 	entries, err := fs.ReadDir(c.w.Sys, dir)
 	if err != nil {
 		return nil, err
@@ -22,7 +23,7 @@ func (c *Context) PKeys(port int) ([]uint16, error) {
 		}
 		v, err := strconv.ParseUint(s, 0, 16)
 		if err != nil {
-			return nil, fmt.Errorf("P_Key %d of %s/%d is %q", i, c.node.Info.Name, port, s)
+			return nil, fmt.Errorf("P_Key %d of %s/%d is %q", i, name, port, s)
 		}
 		keys[i] = uint16(v)
 	}

@@ -106,8 +106,14 @@ func TestPlanted(t *testing.T) {
 		"softroce beside": {plant: func(w *World) {
 			w.Devices = append(w.Devices, inventory.Device{Name: "soft0", Driver: "softroce", Problem: "EADDRINUSE"})
 		}, check: "devices", level: Hint, on: "soft0", text: "EADDRINUSE"},
-		"only softroce":   {plant: func(w *World) { w.Devices[0].Driver = "softroce" }, check: "devices", level: Problem, text: "no RDMA device"},
-		"module":          {plant: func(w *World) { delete(root(w), "sys/module/ib_uverbs/refcnt") }, check: "modules", level: Problem, on: "ib_uverbs", text: "not loaded"},
+		"only softroce": {plant: func(w *World) { w.Devices[0].Driver = "softroce" }, check: "devices", level: Problem, text: "no RDMA device"},
+		"module": {plant: func(w *World) {
+			for name := range root(w) {
+				if strings.Contains(name, "ib_uverbs") || strings.Contains(name, "infiniband_verbs") {
+					delete(root(w), name)
+				}
+			}
+		}, check: "modules", level: Problem, on: "ib_uverbs", text: "not loaded"},
 		"node missing":    {plant: func(w *World) { delete(root(w), "dev/infiniband/uverbs0") }, check: "nodes", level: Problem, on: "/dev/infiniband/uverbs0", text: "missing"},
 		"node refused":    {plant: func(w *World) { w.CanUse = func(string) error { return syscall.EACCES } }, check: "nodes", level: Problem, on: "/dev/infiniband/uverbs0", text: "permission denied"},
 		"port down":       {plant: func(w *World) { port(w).State = "DOWN" }, check: "ports", level: Problem, on: "mlx5_0/1", text: "DOWN"},

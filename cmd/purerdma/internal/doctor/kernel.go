@@ -48,8 +48,9 @@ func (w *World) has(name string) bool {
 }
 
 func modules(w *World) (found []Finding) {
-	for _, m := range []struct{ name, what string }{{"ib_core", "RDMA"}, {"ib_uverbs", "verbs for programs"}} {
-		if !w.has("sys/module/" + m.name) {
+	// What is built into the kernel is no module, and has its class all the same.
+	for _, m := range []struct{ name, class, what string }{{"ib_core", "infiniband", "RDMA"}, {"ib_uverbs", "infiniband_verbs", "verbs for programs"}} {
+		if !w.has("sys/module/"+m.name) && !w.has("sys/class/"+m.class) {
 			found = append(found, problem(m.name, "modprobe "+m.name, "the kernel has no %s: the module is not loaded", m.what))
 		}
 	}
