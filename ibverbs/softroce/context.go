@@ -44,7 +44,7 @@ func (c *softContext) Counters(n int) ([]driver.Counter, error) {
 func (c *softContext) Probe(f driver.Feature) error {
 	switch f {
 	case driver.FeatureAtomics, driver.FeatureResizeCQ, driver.FeatureCounters, driver.FeatureSRQ, driver.FeatureResizeSRQ,
-		driver.FeatureUC, driver.FeatureUD, driver.FeatureAH, driver.FeatureMW2, driver.FeatureDMABuf, driver.FeatureReregMR:
+		driver.FeatureUC, driver.FeatureUD, driver.FeatureAH, driver.FeatureMW2, driver.FeatureDMABuf, driver.FeatureReregMR, driver.FeatureModerateCQ:
 		return nil
 	}
 	return &driver.NotSupportedError{Feature: f, By: driver.LacksDriver}

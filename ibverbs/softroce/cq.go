@@ -22,6 +22,7 @@ type cq struct {
 	ring    []cqe
 	head, n int
 	arm     arming
+	hold    moderation
 	overrun bool
 }
 
@@ -112,6 +113,9 @@ func (c *cq) Close() error {
 	if c.users.Load() > 0 {
 		return driver.ErrBusy
 	}
+	c.mu.Lock()
+	c.let()
+	c.mu.Unlock()
 	if c.channel != nil {
 		c.channel.users.Add(-1)
 		c.channel.events.Drop(func(o *cq) bool { return o == c })
@@ -143,12 +147,12 @@ func (c *cq) put(e cqe, solicited bool) bool {
 	if c.n++; c.n == 1 {
 		c.filled.Store(true)
 	}
-	wake := c.arm == armedAll || c.arm == armedSolicited && (solicited || e.wc.Status != driver.Success)
-	if wake {
+	wake := c.channel != nil && (c.arm == armedAll || c.arm == armedSolicited && (solicited || e.wc.Status != driver.Success))
+	if wake = wake && !c.holds(e.wc.Status); wake {
 		c.arm = unarmed
 	}
 	c.mu.Unlock()
-	if wake && c.channel != nil {
+	if wake {
 		c.channel.events.Put(c)
 	}
 	return true

@@ -97,6 +97,7 @@ func Run(t *testing.T, c Config) {
 		{"ReceiverNotReady", testReceiverNotReady},
 		{"PeerGone", testPeerGone},
 		{"Events", testEvents},
+		{"Moderation", testModeration},
 		{"AsyncEvents", testAsyncEvents},
 		{"Overrun", testOverrun},
 		{"SharedCQ", testSharedCQ},
