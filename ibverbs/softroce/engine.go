@@ -137,10 +137,17 @@ func (q *qp) charge(payload int) int {
 	return 256 + 1<<bits.Len(uint(payload+400))
 }
 
-// setPeer sets where packets go.
+// setPeer sets where packets go. What is in flight then counts in the window to the
+// new peer.
 func (q *qp) setPeer(to netip.Addr) {
 	q.route = q.e.newRoute(to, q.attr.AH.TrafficClass, q.num)
-	q.flow = q.e.flowTo(to)
+	f := q.e.flowTo(to)
+	if n := q.req.inFlight; n > 0 && f != q.flow {
+		f.left.Add(-int64(n))
+		q.flow.give(n)
+		q.flow.wake()
+	}
+	q.flow = f
 }
 
 func gidOf(a netip.Addr) driver.GID { return driver.GID(a.As16()) }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -150,6 +151,36 @@ func TestR39LongMessage(t *testing.T) {
 	inBubble(t, rigConfig{}, func(r *rig) {
 		r.forge(wire.RCWriteFirst, 0, 0, make([]byte, 256), func(p wire.Packet) { p.RETH().Put(r.b.mem.Addr(), r.b.key(), 1<<31+1) })
 		if got := r.naks(wire.SynInvalid); len(got) != 1 {
+			t.Errorf("NAKs %+v", got)
+		}
+	})
+}
+
+// R39: a SEND says no length at first. It ends where it passes the longest message,
+// although there is room for more.
+func TestR39SendThatGrowsTooLong(t *testing.T) {
+	const entries = 4
+	size := maxMessage/entries + 4096
+	inBubble(t, rigConfig{}, func(r *rig) {
+		// Nobody touches most of it, so that it takes no memory.
+		mem, err := offheap.Map(size, offheap.Options{})
+		r.must(err)
+		defer func() { _ = mem.Release() }()
+		m, err := r.b.pd.RegMR(mem, mem.Addr(), everything)
+		r.must(err)
+		r.later(func() { r.must(m.Close()) })
+		key, _ := m.Keys()
+		r.b.recv(driver.RecvWR{ID: 5, SGL: slices.Repeat([]driver.SGE{{Addr: mem.Addr(), Length: uint32(size), LKey: key}}, entries)})
+		r.forge(wire.RCSendFirst, 0, 0, make([]byte, 256), nil)
+		r.settle()
+		r.b.q.mu.Lock()
+		r.b.q.resp.got = maxMessage - 256
+		r.b.q.mu.Unlock()
+		r.forge(wire.RCSendMiddle, 0, 1, make([]byte, 256), nil)
+		r.b.none(0)
+		r.forge(wire.RCSendLast, 0, 2, make([]byte, 1), nil)
+		r.b.one(5, driver.LocLenErr)
+		if got := r.naks(wire.SynInvalid); len(got) != 1 || got[0].psn != 2 {
 			t.Errorf("NAKs %+v", got)
 		}
 	})

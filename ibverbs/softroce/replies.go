@@ -40,6 +40,9 @@ const (
 	ackAtLeast = 16
 	// replyBurst is how many packets of an answer are sent before others get a turn.
 	replyBurst = 64
+	// leaveBurst is how many packets of answers a queue pair that is closed or stopped
+	// sends before the ACK behind them. If there are more the peer does without.
+	leaveBurst = 1024
 )
 
 // start makes room for limit answers, again in the memory of old.
@@ -223,15 +226,11 @@ func (q *qp) serve(budget int) {
 		}
 	}
 	b.flush(q.e)
-	if s.busy() {
+	switch {
+	case s.busy():
 		q.e.pump.add(q)
-	}
-}
-
-// finishJobs sends all that is owed, before a NAK that ends the connection.
-func (q *qp) finishJobs() {
-	for q.resp.replies.busy() {
-		q.serve(replyBurst)
+	case q.resp.refusal != accepted:
+		q.refuse(q.resp.refusal)
 	}
 }
 
@@ -318,8 +317,8 @@ func (q *qp) leave() {
 	if !q.resp.replies.ack {
 		return
 	}
-	q.finishJobs()
-	if q.resp.replies.ack {
+	q.serve(leaveBurst)
+	if q.resp.replies.owesAck() {
 		q.sendAck(wire.SynAck, q.resp.psn.Add(wire.PSNMask))
 	}
 }

@@ -15,6 +15,7 @@ type responder struct {
 	silent      bool
 	dropping    bool // UC: the rest of the message that is coming is thrown away
 	established bool
+	refusal     verdict // of the packet that is expected; its NAK waits for the answers that are owed
 
 	// The message that is coming.
 	message wire.Operation // 0 between messages
@@ -77,7 +78,7 @@ func (q *qp) takeReceive() bool {
 		upTo, ok = q.rq.take(&r.recv)
 	}
 	if ok {
-		r.hasRecv, r.recvUpTo, r.recvTotal = true, upTo, total(r.recv.sgl)
+		r.hasRecv, r.recvUpTo, r.recvTotal = true, upTo, min(total(r.recv.sgl), maxMessage)
 	}
 	return ok
 }
@@ -91,16 +92,16 @@ func (q *qp) request(p *packet) {
 	}
 	q.comesAlive()
 	switch d := p.psn.Sub(r.psn); {
-	case d > 0:
-		q.e.counters.gaps.Add(1)
-		if !r.silent {
-			r.silent = true
-			r.replies.gap()
-		}
 	case d < 0:
 		q.e.counters.duplicates.Add(1)
 		q.duplicate(p)
-	default:
+	case d > 0:
+		q.e.counters.gaps.Add(1)
+		if !r.silent && r.refusal == accepted {
+			r.silent = true
+			r.replies.gap()
+		}
+	case r.refusal == accepted:
 		q.execute(p)
 	}
 }
@@ -144,12 +145,19 @@ func (q *qp) execute(p *packet) {
 	}
 }
 
-// refuse ends the connection with a NAK for the packet that was expected. A message
+// refuse ends the connection with a NAK for the packet that was expected, when the
+// answers to what came before it are sent; those to long reads are left to the pump,
+// lest others wait for them. A message
 // whose key cannot be invalidated is acknowledged: it arrived, and its receive says
 // what went wrong (class J of the responder's faults, IBTA volume 1, 9.9.3; the
 // kernel's Soft-RoCE does so too). The peer learns it from what it sends next, which
 // nobody answers.
 func (q *qp) refuse(v verdict) {
+	if q.resp.replies.busy() {
+		q.resp.refusal = v
+		return
+	}
+	q.resp.refusal = accepted
 	q.e.counters.refusal(v)
 	s := wire.SynOperational
 	switch v {
@@ -163,7 +171,6 @@ func (q *qp) refuse(v verdict) {
 		s = wire.SynAck
 		q.raise(driver.EventQPAccessErr)
 	}
-	q.finishJobs()
 	q.sendAck(s, q.resp.psn)
 	q.fail()
 }
