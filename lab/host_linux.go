@@ -165,10 +165,12 @@ func (h *Host) remove() error {
 
 // Do calls f on a thread that is in the host's namespace: sockets that f opens and commands that it starts are the host's, and
 // stay so.
-func (h *Host) Do(f func() error) error {
+func (h *Host) Do(f func() error) error { return within(h.namespace, f) }
+
+func within(namespace *os.File, f func() error) error {
 	return onOwnThread(func() error {
-		if err := unix.Setns(int(h.namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter the namespace of the second host: %w", err)
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the namespace of another host: %w", err)
 		}
 		return f()
 	})

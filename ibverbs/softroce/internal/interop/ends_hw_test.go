@@ -40,7 +40,7 @@ type network struct {
 func (n network) Open(addr netip.Addr) (l softroce.Link, err error) {
 	err = n.host.Do(func() error {
 		u, err := link.ListenUDP(link.UDPConfig{Addr: addr, Unsegmented: addr == n.unsegmented})
-		l = farLink{u, n.host}
+		l = farLink{u, n.host.Do}
 		return err
 	})
 	if err != nil {
@@ -49,14 +49,14 @@ func (n network) Open(addr netip.Addr) (l softroce.Link, err error) {
 	return l, nil
 }
 
-// farLink opens the sockets of flows there as well.
+// farLink opens the sockets of flows there as well, where it was opened itself.
 type farLink struct {
 	*link.UDP
-	host *lab.Host
+	there func(func() error) error
 }
 
 func (l farLink) Source(hash uint32) (from netip.AddrPort) {
-	_ = l.host.Do(func() error { from = l.UDP.Source(hash); return nil })
+	_ = l.there(func() error { from = l.UDP.Source(hash); return nil })
 	return from
 }
 
