@@ -21,5 +21,5 @@ func (r *Registrar) byAddress(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, erro
 	if err != nil {
 		return nil, r.fail(p, n, err)
 	}
-	return &Memory{p: p, n: n, pieces: []*ibverbs.MR{reg}}, closed
+	return &Memory{p: p, n: n, access: a, pieces: []*ibverbs.MR{reg}}, closed
 }

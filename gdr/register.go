@@ -56,6 +56,7 @@ func (r *Registrar) Decision() Decision {
 type Memory struct {
 	p      gpu.Ptr
 	n      int
+	access ibverbs.Access
 	pieces []*ibverbs.MR
 }
 
@@ -112,7 +113,7 @@ func (r *Registrar) refuse(way Way, err error) Decision {
 // byDescriptor registers by DMA-BUF, piece by piece if the driver gives none for
 // the whole.
 func (r *Registrar) byDescriptor(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, error) {
-	m := &Memory{p: p, n: n}
+	m := &Memory{p: p, n: n, access: a}
 	mr, err := r.descriptor(p, n, a)
 	if err == nil {
 		m.pieces = []*ibverbs.MR{mr}

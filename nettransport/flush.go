@@ -24,14 +24,10 @@ func (c *RecvComm) makeFlush() error {
 	}
 	for i := range c.rails {
 		r := &c.rails[i]
-		opts := append(c.qpOptions(r.port), qp.WithDepth(MaxRequests, 1), qp.WithInline(0), qp.WithAccess(ibverbs.LocalWrite|ibverbs.RemoteRead))
-		if r.flush, err = qp.New(r.pd, r.cq, r.cq, opts...); err != nil {
+		if r.flush, err = qp.NewLoopback(r.pd, r.cq, MaxRequests, c.qpOptions(r.port)...); err != nil {
 			return err
 		}
 		r.port.dev.route(&c.Comm, r.flush.QP)
-		if err := r.flush.Connect(r.flush.Info()); err != nil {
-			return err
-		}
 	}
 	return nil
 }
