@@ -99,6 +99,9 @@ type awaiter interface{ await() error }
 // hint says what to do when the port is held or the address is not there.
 func ListenUDP(cfg UDPConfig) (*UDP, error) {
 	fail := func(err error, hint string) (*UDP, error) {
+		if errors.Is(err, syscall.EMFILE) {
+			hint = "the process has too many files open: close some, or raise its limit (ulimit -n)"
+		}
 		return nil, &driver.Error{Op: "open UDP port 4791", Object: "address " + cfg.Addr.String(), Err: err, Hint: hint}
 	}
 	cfg.Addr = cfg.Addr.Unmap()
