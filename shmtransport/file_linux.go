@@ -2,7 +2,6 @@ package shmtransport
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +32,13 @@ const (
 	watchEvery = 200 * time.Millisecond
 )
 
+func orDefaultDir(dir string) string {
+	if dir == "" {
+		return DefaultDir
+	}
+	return dir
+}
+
 // File is memory of a connection in a file that no other process has attached yet.
 type File struct {
 	name, path string
@@ -50,9 +56,7 @@ var fileName = regexp.MustCompile(`^nccl-[A-Za-z0-9]{6}$`)
 func MakeFile(dir string, opts ...Option) (*File, error) { return makeFile(dir, newOptions(opts)) }
 
 func makeFile(dir string, o options) (*File, error) {
-	if dir == "" {
-		dir = DefaultDir
-	}
+	dir = orDefaultDir(dir)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -83,7 +87,7 @@ func (f *File) fill(dir string) (err error) {
 	h.barriers[lockMaker] = canBarrier()
 	const tries = 100
 	for range tries {
-		name := "nccl-" + rand.Text()[:6]
+		name := "nccl-" + f.options.names()
 		path := filepath.Join(dir, name)
 		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 		if err == nil {
@@ -178,9 +182,7 @@ func (f *File) Close() error {
 func AttachFile(dir, name string) (*Conn, error) { return attachFile(dir, name, options{}) }
 
 func attachFile(dir, name string, o options) (*Conn, error) {
-	if dir == "" {
-		dir = DefaultDir
-	}
+	dir = orDefaultDir(dir)
 	if !fileName.MatchString(name) {
 		return nil, fmt.Errorf("shared memory: %q is no name of a file: want nccl- and 6 letters or digits", name)
 	}

@@ -1,6 +1,9 @@
 package shmtransport
 
-import "os"
+import (
+	"crypto/rand"
+	"os"
+)
 
 // Option changes how a connection is made.
 type Option func(*options)
@@ -9,6 +12,7 @@ type options struct {
 	geometry
 	uids  []uint32
 	token Token
+	names func() string // what follows nccl- in the names of files: 6 letters or digits
 	// mapped, if not nil, is called with the memory's file once the rings are mapped; an error refuses the connection.
 	mapped func(fd int, g geometry) error
 }
@@ -38,7 +42,7 @@ func (o options) use(fd int, g geometry) error {
 }
 
 func newOptions(opts []Option) options {
-	o := options{geometry: geometry{DefaultCells, DefaultData, 0}}
+	o := options{geometry: geometry{DefaultCells, DefaultData, 0}, names: func() string { return rand.Text()[:6] }}
 	for _, f := range opts {
 		f(&o)
 	}

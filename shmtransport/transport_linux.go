@@ -33,6 +33,7 @@ type Transport struct {
 	listener *Listener
 	arriving map[Token]*Connector // receiving ends that wait for their sender
 	reached  map[string]error     // sockets that were tried
+	files    bool                 // some connection is by file
 	over     sync.WaitGroup
 	cancel   context.CancelFunc
 }
@@ -69,12 +70,15 @@ func (t *Transport) Describe(self *driver.PeerInfo) error {
 	return nil
 }
 
-// Close ends listening. Connections stay.
+// Close ends listening. Connections stay. Where files were used it removes those that killed ranks have left, as MakeFile does.
 func (t *Transport) Close() error {
 	t.mu.Lock()
-	l, cancel := t.listener, t.cancel
-	t.listener, t.cancel = nil, nil
+	l, cancel, files := t.listener, t.cancel, t.files
+	t.listener, t.cancel, t.files = nil, nil, false
 	t.mu.Unlock()
+	if files {
+		sweep(orDefaultDir(t.config.Dir))
+	}
 	if l == nil {
 		return nil
 	}
@@ -163,6 +167,11 @@ func (t *Transport) Setup(r driver.Request, out *driver.Blob) (driver.Connector,
 		if n < 0 || n > maxExtra/4 {
 			return nil, c.error(fmt.Errorf("buffer %v of %d bytes: %w", driver.Protocol(p), n, unix.EINVAL))
 		}
+	}
+	if w == byFile {
+		t.mu.Lock()
+		t.files = true
+		t.mu.Unlock()
 	}
 	if !r.Send {
 		if err := c.prepare(t.config.Dir); err != nil {
