@@ -362,13 +362,14 @@ func TestKilledAttacher(t *testing.T) {
 	}
 }
 
-// apart starts a process in namespaces of its own, as root of a user namespace where this user is not root.
+// apart starts a process in namespaces of its own, as this user; who is not root has a user namespace, too, in which it may mount.
 func apart(flags uintptr) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Cloneflags: flags}
 	if os.Geteuid() != 0 {
 		a.Cloneflags |= syscall.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 	}
 	return a
 }
