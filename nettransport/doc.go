@@ -5,7 +5,7 @@
 //
 // A [Transport] owns logical NICs of one to four ports. A [Listener] gives a 128-byte handle that goes to the peer by other
 // means; [Transport.Connect] there makes the [SendComm], [Listener.Accept] here the [RecvComm]. A connection carries messages
-// one way. Memory is registered with the connection ([Comm.RegMR]), and [Buffer] names a range of it.
+// one way. Memory is registered with the connection ([Comm.RegMR], [Comm.RegMRDMABuf] for a GPU's), and [Buffer] names a range of it.
 //
 // The receiver offers buffers with [RecvComm.Irecv]: up to eight in one request, each with a tag. [SendComm.Isend] sends into
 // the first offer that has its tag and nothing yet, among those of the oldest request that is not full: a request is filled

@@ -3,6 +3,7 @@ package nettransport
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"syscall"
 
@@ -24,8 +25,9 @@ type MR struct {
 	n     int
 	lkeys [maxDevs]uint32
 	rkeys [maxDevs]uint32
-	mrs   []*mr.Region // one for each rail, from its cache
-	users int          // requests in flight
+	mrs   []*mr.Region  // one for each rail, from its cache
+	bufs  []*ibverbs.MR // the same where the memory came by descriptor
+	users int           // requests in flight
 	freed bool
 }
 
@@ -47,26 +49,56 @@ func (c *Comm) RegMR(m ibverbs.Memory) (*MR, error) {
 	s := m.Span()
 	r := &MR{c: c, addr: s.Addr(), n: s.Len()}
 	for i := range c.rails {
-		got, err := getMR(c.rails[i].cache, m)
+		cache := c.rails[i].cache
+		got, err := relaxed(func(a ibverbs.Access) (*mr.Region, error) { return cache.Get(m, a) })
 		if err != nil {
 			return nil, errors.Join(err, r.put())
 		}
 		r.mrs = append(r.mrs, got)
 		r.lkeys[i], r.rkeys[i] = got.LKey(), got.RKey()
 	}
-	if slices.Contains(r.rkeys[:len(c.rails)], 0) {
-		return nil, errors.Join(&ibverbs.Error{Op: "register memory", Device: c.nic.name,
-			Err: errors.New("the device gave the remote key 0, which a peer takes for none")}, r.put())
-	}
-	c.mrs[r] = struct{}{}
-	return r, nil
+	return r.ready()
 }
 
-// getMR asks for relaxed ordering, and does without where the device or the kernel has none.
-func getMR(cache *mr.Cache, m ibverbs.Memory) (*mr.Region, error) {
-	got, err := cache.Get(m, userAccess)
+// RegMRDMABuf registers the b.Length bytes of a dma-buf from b.Offset on with each device of the connection: GPU memory, whose
+// address is b.IOVA, for one. The descriptor stays the caller's, who may close it at once. Nothing is cached: a descriptor does not tell
+// whether it is the same memory. A device that cannot is ibverbs.ErrNotSupported, EOPNOTSUPP or EPROTONOSUPPORT: the data must
+// then go through host memory. The caller closes the MR, or the connection does.
+func (c *Comm) RegMRDMABuf(b ibverbs.DMABuf) (*MR, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	if b.Length == 0 || b.Length > math.MaxInt {
+		return nil, &ibverbs.Error{Op: "register memory", Device: c.nic.name, Err: fmt.Errorf("a dma-buf of %d bytes: %w", b.Length, syscall.EINVAL)}
+	}
+	r := &MR{c: c, addr: b.IOVA, n: int(b.Length)}
+	for i := range c.rails {
+		pd := c.rails[i].pd
+		got, err := relaxed(func(a ibverbs.Access) (*ibverbs.MR, error) { return pd.RegDMABuf(b, a) })
+		if err != nil {
+			return nil, errors.Join(err, r.put())
+		}
+		r.bufs = append(r.bufs, got)
+		r.lkeys[i], r.rkeys[i] = got.LKey(), got.RKey()
+	}
+	return r.ready()
+}
+
+// ready looks at the keys and gives the MR to its connection.
+func (m *MR) ready() (*MR, error) {
+	if slices.Contains(m.rkeys[:len(m.c.rails)], 0) {
+		return nil, errors.Join(&ibverbs.Error{Op: "register memory", Device: m.c.nic.name,
+			Err: errors.New("the device gave the remote key 0, which a peer takes for none")}, m.put())
+	}
+	m.c.mrs[m] = struct{}{}
+	return m, nil
+}
+
+// relaxed asks for relaxed ordering, and does without where the device or the kernel has none.
+func relaxed[T any](register func(ibverbs.Access) (T, error)) (T, error) {
+	got, err := register(userAccess)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, ibverbs.ErrNotSupported) {
-		return cache.Get(m, ringAccess)
+		return register(ringAccess)
 	}
 	return got, err
 }
@@ -99,6 +131,9 @@ func (m *MR) put() error {
 		errs = append(errs, err)
 		return err == nil
 	})
+	for _, r := range m.bufs {
+		errs = append(errs, r.Close()) // a second Close is nil
+	}
 	return errors.Join(errs...)
 }
 
