@@ -19,7 +19,12 @@ import (
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(launchedVariable) != "" {
+		os.Exit(launched())
+	}
+	leaktest.Main(m)
+}
 
 type vars map[string]string
 
