@@ -27,6 +27,15 @@ const (
 // NodeType is what kind of node a device is (enum ibv_node_type).
 type NodeType = driver.NodeType
 
+// Types of nodes. RoCE devices are channel adapters, CA; iWARP's are RNICs.
+const (
+	NodeUnknown = driver.NodeUnknown
+	NodeCA      = driver.NodeCA
+	NodeSwitch  = driver.NodeSwitch
+	NodeRouter  = driver.NodeRouter
+	NodeRNIC    = driver.NodeRNIC
+)
+
 // Resources asks the kernel which objects all processes have on the device, without
 // opening it. It is a snapshot that the caller owns; the administrator sees the
 // objects of all users. Devices that the kernel does not know lack FeatureResources.

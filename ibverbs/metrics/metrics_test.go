@@ -114,3 +114,10 @@ func TestCollectWithout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A program that serves metrics registers the collector once.
+func ExampleNew() {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.New())
+	// http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+}

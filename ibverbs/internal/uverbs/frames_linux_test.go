@@ -235,6 +235,40 @@ func gid(last byte, index, port, typ uint32) []byte {
 	return b
 }
 
+// What lies behind the length that the kernel tells does not count, whatever is there.
+func TestExtendedAttributes(t *testing.T) {
+	resp := make([]byte, 304)
+	put := func(at int, v uint32) { binary.NativeEndian.PutUint32(resp[at:], v) }
+	for at := 184; at < 304; at += 4 {
+		put(at, uint32(at)) // a number that says where it is from
+	}
+	pair := func(at int) uint64 { return binary.NativeEndian.Uint64(resp[at:]) }
+	whole := driver.ExtendedAttr{
+		ODP:           driver.ODPCaps{General: pair(184), RC: 192, UC: 196, UD: 200, XRC: 296},
+		TimestampMask: pair(208), ClockKHz: pair(216),
+		RSS:     driver.RSSCaps{QPTypes: 232, MaxTables: 236, MaxTableSize: 240},
+		MaxWQRQ: 248, RawPacketCaps: 252,
+		TM:              driver.TagMatchingCaps{MaxRendezvousHeader: 256, MaxTags: 260, Flags: 264, MaxOps: 268, MaxSGE: 272},
+		ModerationCount: 280, ModerationUsec: 0, MaxDMSize: pair(288),
+	}
+	none := driver.ExtendedAttr{}
+	clock := none
+	clock.ODP, clock.TimestampMask, clock.ClockKHz = whole.ODP, whole.TimestampMask, whole.ClockKHz
+	clock.ODP.XRC = 0
+	for length, want := range map[uint32]driver.ExtendedAttr{304: whole, 400: whole, 184: none, 224: clock} {
+		k := uverbstest.NewFakeKernel(testDev)
+		d := open(t, k)
+		put(180, length)
+		k.Commands[uapi.CmdQueryDevice|uapi.CmdFlagExtended] = func(c *uverbstest.Call) error {
+			c.SetOut(uapi.AttrCoreOut, resp)
+			return nil
+		}
+		if a, err := d.QueryDevice(); err != nil || a.Ext != want {
+			t.Errorf("%d bytes, %v\ngot  %+v\nwant %+v", length, err, a.Ext, want)
+		}
+	}
+}
+
 func TestGIDs(t *testing.T) {
 	want := []driver.GIDEntry{
 		{GID: driver.GID{0xfe, 15: 1}, Index: 0, IfIndex: 7, Type: driver.GIDTypeRoCEv1},
