@@ -64,3 +64,18 @@ func SendRegister(c *Ctrl) uint64 {
 	*(*[4]byte)(b[4:]) = c.QPNDS
 	return binary.NativeEndian.Uint64(b[:])
 }
+
+// Word is the number of a processor whose bytes in memory are v big endian, for a
+// record that is stored with one store of 32 bits.
+func Word(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// OpOwn is the last byte of a completion in its last word, loaded as one number.
+func OpOwn(last uint32) uint8 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], last)
+	return b[3]
+}

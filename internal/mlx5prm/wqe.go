@@ -69,7 +69,7 @@ type Inline struct {
 	ByteCount BE32
 }
 
-// AV is struct mlx5_wqe_av, the address of a datagram. GRHGIDFL has bit 30 where
+// AV is struct mlx5_wqe_av, the address of a datagram. GRHGIDFL has bit 30 on InfiniBand where
 // the address is global, then the index of the source GID and the flow label.
 type AV struct {
 	_          structs.HostLayout

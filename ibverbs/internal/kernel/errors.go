@@ -30,6 +30,9 @@ func noProvider(n Node) error {
 // openError adds to a failure to open what to do about it.
 func (w *World) openError(n Node, err error) error {
 	var nodeChanged *uverbs.ChangedError
+	if e, ok := err.(*driver.Error); ok && e.Op == "" { // a provider that says what to do
+		return &driver.Error{Op: "open", Device: n.Info.Name, Err: e.Err, Hint: e.Hint}
+	}
 	hint := ""
 	switch {
 	case errors.As(err, &nodeChanged): // says it itself

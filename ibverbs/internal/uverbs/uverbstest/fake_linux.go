@@ -66,6 +66,15 @@ func NewFakeKernel(dev uint64) *FakeKernel {
 			c.SetOut(uapi.AttrQueryPortResp, make([]byte, 48))
 			return nil
 		},
+		MLX5UARAlloc: func(c *Call) error {
+			h := k.add(uapi.ObjectMLX5UAR)
+			c.SetOut(uapi.AttrMLX5UARAllocMMapOffset, binary.NativeEndian.AppendUint64(nil, uint64(h)<<12))
+			c.SetOut(uapi.AttrMLX5UARAllocMMapLength, u32(4096))
+			c.SetOut(uapi.AttrMLX5UARAllocPageID, u32(h))
+			c.SetData(uapi.AttrMLX5UARAllocHandle, uint64(h))
+			return nil
+		},
+		MLX5UARFree: destroy(uapi.ObjectMLX5UAR),
 		AsyncEvents: func(c *Call) error { return k.newFile(c, uapi.AttrAsyncEventAllocFDHandle) },
 		CQCreate: func(c *Call) error {
 			c.SetOut(uapi.AttrCreateCQRespCQE, c.In(uapi.AttrCreateCQCQE))

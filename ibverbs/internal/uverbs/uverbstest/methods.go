@@ -43,6 +43,8 @@ var (
 	MRDestroy     = Method{uapi.ObjectMR, uapi.MethodMRDestroy}
 	RegDMABufMR   = Method{uapi.ObjectMR, uapi.MethodRegDMABufMR}
 	RegMR         = Method{uapi.ObjectMR, uapi.MethodRegMR}
+	MLX5UARAlloc  = Method{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}
+	MLX5UARFree   = Method{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARDestroy}
 	AsyncEvents   = Method{uapi.ObjectAsyncEvent, uapi.MethodAsyncEventAlloc}
 )
 
@@ -107,6 +109,11 @@ var methods = map[Method]methodSpec{
 		uapi.AttrRegMRHandle: {"HANDLE", NewHandle}, uapi.AttrRegMRPDHandle: {"PD_HANDLE", Handle}, uapi.AttrRegMRIOVA: {"IOVA", In},
 		uapi.AttrRegMRAddr: {"ADDR", In}, uapi.AttrRegMRLength: {"LENGTH", In}, uapi.AttrRegMRAccessFlags: {"ACCESS_FLAGS", In},
 		uapi.AttrRegMRRespLKey: {"RESP_LKEY", Out}, uapi.AttrRegMRRespRKey: {"RESP_RKEY", Out}}},
+	MLX5UARAlloc: {"MLX5_UAR.ALLOC", map[uint16]attrSpec{
+		uapi.AttrMLX5UARAllocHandle: {"HANDLE", NewHandle}, uapi.AttrMLX5UARAllocType: {"TYPE", Const},
+		uapi.AttrMLX5UARAllocMMapOffset: {"MMAP_OFFSET", Out}, uapi.AttrMLX5UARAllocMMapLength: {"MMAP_LENGTH", Out},
+		uapi.AttrMLX5UARAllocPageID: {"PAGE_ID", Out}}},
+	MLX5UARFree: {"MLX5_UAR.DESTROY", map[uint16]attrSpec{uapi.AttrMLX5UARDestroyHandle: {"HANDLE", Handle}}},
 	AsyncEvents: {"ASYNC_EVENT.ALLOC", map[uint16]attrSpec{
 		uapi.AttrAsyncEventAllocFDHandle: {"FD_HANDLE", NewFile}}},
 }
@@ -114,10 +121,10 @@ var methods = map[Method]methodSpec{
 var driverAttrs = map[uint16]attrSpec{uapi.AttrUHWIn: {"UHW_IN", In}, uapi.AttrUHWOut: {"UHW_OUT", Out}}
 
 func (m Method) attr(id uint16) (attrSpec, bool) {
-	if s, ok := driverAttrs[id]; ok {
+	if s, ok := methods[m].attrs[id]; ok { // methods of a driver number their own as verbs number the driver's
 		return s, true
 	}
-	s, ok := methods[m].attrs[id]
+	s, ok := driverAttrs[id]
 	return s, ok
 }
 

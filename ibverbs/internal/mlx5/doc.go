@@ -1,0 +1,30 @@
+// Package mlx5 drives ConnectX adapters (mlx5_ib, driver id 1): it lays out queues in
+// its own memory, writes the entries, rings the doorbells and reads the completions.
+// Posting, polling and arming make no system call.
+//
+// It has never run on an adapter, and on no model of one either: its entries are
+// held against mlx5dv.h, and its commands run against a fake kernel. Devices are
+// therefore refused unless Provider.Allowed is set.
+//
+// # What there is
+//
+// RC and UC queue pairs with sends, writes, reads, atomics, inline data, immediate data
+// and messages that invalidate; completions of 64 and 128 bytes, events, moderation;
+// registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
+// QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
+// never asked for. Doorbells are plain ones: no entry is copied into a BlueFlame
+// register.
+//
+// # What there is not
+//
+// UD, SRQ, address handles, memory windows, CQ resize, ECE and BlueFlame: each is a
+// *driver.NotSupportedError that names the driver.
+//
+// # Memory
+//
+// A queue, its doorbell record and the table of its requests are one mapping outside the
+// Go heap, released after the kernel's object is destroyed; that of a QP by Purge, since a
+// poll may look at it until then. The order that the device
+// relies on is that of package mmio: entry, fence, record, fence, register, fence; and owner
+// of a completion, fence, its fields.
+package mlx5

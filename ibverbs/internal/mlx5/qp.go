@@ -1,0 +1,244 @@
+package mlx5
+
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
+	"github.com/purerdma/purerdma/internal/mlx5prm"
+	"github.com/purerdma/purerdma/internal/offheap"
+)
+
+// QP is a queue pair. It implements driver.QP.
+type QP struct {
+	driver.BaseQP
+	sq    sendQueue
+	rq    recvQueue
+	state atomic.Uint32 // driver.QPState, as far as it is known
+
+	dev            *Context
+	h              uverbs.QPHandle
+	num, key       uint32 // key is what completions name it by
+	cap            driver.QPCap
+	mem            offheap.Span
+	sendCQ, recvCQ *CQ
+}
+
+// CreateQP implements driver.PD.
+func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
+	available, ok := map[driver.QPType]uint16{driver.RC: opsRC, driver.UC: opsUC}[c.Type]
+	if c.Type == driver.UD {
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureUD, By: driver.LacksDriver}
+	}
+	if !ok {
+		return nil, hint(syscall.EINVAL, "there is no queue pair of type %v", c.Type)
+	}
+	if c.SRQ != nil {
+		return nil, &driver.NotSupportedError{Feature: driver.FeatureSRQ, By: driver.LacksDriver}
+	}
+	send, ok1 := c.SendCQ.(*CQ)
+	recv, ok2 := c.RecvCQ.(*CQ)
+	if !ok1 || !ok2 || send.dev != p.dev || recv.dev != p.dev {
+		return nil, errOtherCQ
+	}
+	if err := p.dev.takes(&c.Cap); err != nil {
+		return nil, err
+	}
+	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, cap: c.Cap}
+	q.sq.ops = available
+	if c.SignalAll {
+		q.sq.always = mlx5prm.CtrlCQUpdate
+	}
+	if err := q.create(p, &c); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// takes holds what is asked for against the device.
+func (c *Context) takes(n *driver.QPCap) error {
+	most := min(c.maxSQDesc, maxDS*mlx5prm.DSUnit) - sendOverheadRC
+	if err := errors.Join(
+		within("the number of send requests", n.SendWR, 0, c.attr.MaxQPWR),
+		within("the number of receives", n.RecvWR, 0, c.maxRecv),
+		within("the number of gather entries", n.SendSGE, 0, most/mlx5prm.DSUnit),
+		within("the number of scatter entries", n.RecvSGE, 0, c.maxRQDesc/mlx5prm.DSUnit),
+		within("the size of inline data", n.Inline, 0, most-mlx5prm.DSUnit)); err != nil {
+		return err
+	}
+	if blocks, _ := sendShape(*n, sendOverheadRC); blocks > c.maxBB {
+		return hint(syscall.EINVAL, "the send queue takes %d blocks of 64 bytes, the device has %d: ask for fewer requests or gather entries", blocks, c.maxBB)
+	}
+	return nil
+}
+
+// create makes the queues and the kernel's object. The receive queue comes first in
+// the memory, behind the queues the doorbell record, and then what only polls look at:
+// it is filled by a post and read by a poll, between which the device alone makes the
+// order, so that the race detector must not see it.
+func (q *QP) create(p *PD, c *driver.QPConfig) (err error) {
+	blocks, inline := sendShape(c.Cap, sendOverheadRC)
+	count, shift := recvShape(c.Cap.RecvWR, c.Cap.RecvSGE)
+	recvBytes, sendBytes := count<<shift, blocks*mlx5prm.SendBB
+	records := recvBytes + sendBytes
+	tables := records + recordRoom
+	if q.mem, err = offheap.Map(tables+blocks*sentSize+count*8, offheap.Options{}); err != nil {
+		return err
+	}
+	if q.sq.bell, err = q.dev.takeDoorbell(); err != nil {
+		return errors.Join(err, q.mem.Release())
+	}
+	q.rq.view, q.rq.shift, q.rq.ids, q.rq.record = viewOf(q.mem, 0, recvBytes), shift, idTable(q.mem, tables+blocks*sentSize, count), word(q.mem, records)
+	q.rq.sge, q.rq.limit = c.Cap.RecvSGE, uint32(c.Cap.RecvWR)
+	q.sq.view, q.sq.requests, q.sq.record = viewOf(q.mem, recvBytes, sendBytes), sentTable(q.mem, tables, blocks), word(q.mem, records+4)
+	q.cap.Inline = max(inline, 0)
+	q.sq.sge, q.sq.inline, q.sq.limit = c.Cap.SendSGE, q.cap.Inline, uint32(c.Cap.SendWR)
+
+	q.key = defaultUIdx
+	if q.dev.uidx {
+		var free bool
+		if q.key, free = q.dev.qps.add(q); !free {
+			return errors.Join(hint(syscall.ENOMEM, "no user index is left: close queue pairs"), q.free())
+		}
+	}
+	req := uapi.MLX5CreateQP{BufAddr: q.mem.Addr(), DBAddr: q.mem.Addr() + uint64(records), SQWQECount: uint32(blocks),
+		RQWQECount: uint32(count), RQWQEShift: shift, Flags: uapi.MLX5QPFlagUARPageIndex, UIdx: q.key, BFRegIndex: q.sq.bell.page}
+	var resp uapi.MLX5CreateQPResp
+	made, err := q.dev.Dev.CreateQP(uverbs.QPConfig{PD: p.h, SendCQ: q.sendCQ.h, RecvCQ: q.recvCQ.h, Type: c.Type, Cap: q.cap,
+		SignalAll: c.SignalAll, Cookie: c.Cookie}, uverbs.UHW{In: bytesOf(&req), Out: bytesOf(&resp)})
+	if err != nil {
+		return errors.Join(err, q.free())
+	}
+	q.h, q.num, q.sq.qpn = made.Handle, made.Num, made.Num
+	if q.dev.uidx {
+		q.dev.qps.complete(q.key, q)
+		return nil
+	}
+	q.key = q.num
+	q.dev.qps.put(q.key, q)
+	return nil
+}
+
+// PostSend implements driver.QP. It makes no system call.
+func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
+	if driver.QPState(q.state.Load()) < driver.StateRTS {
+		return 0, driver.ErrBadState
+	}
+	n, err = q.sq.write(wrs)
+	if n > 0 {
+		q.sq.publish()
+	}
+	return n, err
+}
+
+// PostRecv implements driver.QP. It makes no system call.
+func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
+	if driver.QPState(q.state.Load()) < driver.StateInit {
+		return 0, driver.ErrBadState
+	}
+	n, err = q.rq.write(wrs)
+	if n > 0 {
+		q.rq.publish()
+	}
+	return n, err
+}
+
+// Num implements driver.QP.
+func (q *QP) Num() uint32 { return q.num }
+
+// Cap implements driver.QP.
+func (q *QP) Cap() driver.QPCap { return q.cap }
+
+// Modify implements driver.QP.
+func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
+	before := q.state.Load()
+	if err := q.dev.Dev.ModifyQP(q.h, a, mask); err != nil {
+		return err
+	}
+	if mask&driver.QPStateMask == 0 {
+		return nil
+	}
+	switch a.State {
+	case driver.StateReset:
+		q.state.Store(uint32(driver.StateReset))
+		q.restart()
+	case driver.StateErr:
+		q.state.Store(uint32(driver.StateErr))
+	default:
+		q.state.CompareAndSwap(before, uint32(a.State)) // a failure noted meanwhile stays
+	}
+	return nil
+}
+
+// Query implements driver.QP.
+func (q *QP) Query() (driver.QPAttr, error) {
+	const all = driver.QPDestQPN<<1 - 1
+	a, err := q.dev.Dev.QueryQP(q.h, all)
+	if err != nil {
+		return a, err
+	}
+	a.Cap = q.cap
+	if a.State == driver.StateErr {
+		q.state.Store(uint32(driver.StateErr))
+	}
+	return a, nil
+}
+
+// Purge implements driver.QP. No poll of its CQs runs meanwhile: what polls of a
+// destroyed QP may have looked at is unmapped now, and not before. A poll between a
+// reset and this may have counted completions of before.
+func (q *QP) Purge() {
+	mine := func(e *mlx5prm.CQE) bool {
+		if q.dev.uidx {
+			return e.SRQNUIdx.Get()&0xffffff == q.key
+		}
+		return e.QPN() == q.num
+	}
+	q.sendCQ.drop(mine)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.drop(mine)
+	}
+	switch {
+	case q.dev.bury(q):
+		_ = q.mem.Release()
+	case driver.QPState(q.state.Load()) == driver.StateReset:
+		q.restart()
+	}
+}
+
+// restart empties the queues.
+func (q *QP) restart() {
+	q.sq.restart()
+	q.rq.restart()
+}
+
+// Close implements driver.QP.
+func (q *QP) Close() error {
+	err := q.dev.Dev.DestroyQP(q.h)
+	if !destroyed(err) {
+		return err
+	}
+	q.leave()
+	q.dev.mu.Lock()
+	q.dev.dead[q] = struct{}{}
+	q.dev.mu.Unlock()
+	return err
+}
+
+// free gives back what belongs to the process, of a QP that never was.
+func (q *QP) free() error {
+	q.leave()
+	return q.mem.Release()
+}
+
+// leave makes polls pass over the completions that are left. A poll that has found
+// the QP already still looks at its memory, so that stays until Purge.
+func (q *QP) leave() {
+	if q.key != defaultUIdx {
+		q.dev.qps.drop(q.key)
+	}
+	q.dev.giveDoorbell(q.sq.bell)
+}

@@ -1,0 +1,235 @@
+package mlx5
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/mlx5prm"
+	"github.com/purerdma/purerdma/internal/mmio"
+)
+
+const (
+	// sendOverheadRC is the bytes of an entry before its gather list, of RC and UC:
+	// head, and what binds a window (libmlx5 reserves as much).
+	sendOverheadRC = 16 + 48 + 64 + 64
+	// maxDS is the longest entry in units of mlx5prm.DSUnit: the field has 6 bits.
+	maxDS = 1<<6 - 1
+)
+
+// Operations that the driver has for a type of QP.
+const (
+	opsUC = 1<<driver.OpSend | 1<<driver.OpSendWithImm | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm
+	opsRC = opsUC | 1<<driver.OpRead | 1<<driver.OpCmpSwap | 1<<driver.OpFetchAdd | 1<<driver.OpSendWithInv
+)
+
+const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
+
+// ops is the device's opcode of an operation, and what its completion is of.
+var ops = [...]struct {
+	code uint8
+	wc   driver.WCOpcode
+}{
+	driver.OpWrite:        {mlx5prm.OpWrite, driver.WCWrite},
+	driver.OpWriteWithImm: {mlx5prm.OpWriteImm, driver.WCWrite},
+	driver.OpSend:         {mlx5prm.OpSend, driver.WCSend},
+	driver.OpSendWithImm:  {mlx5prm.OpSendImm, driver.WCSend},
+	driver.OpRead:         {mlx5prm.OpRead, driver.WCRead},
+	driver.OpCmpSwap:      {mlx5prm.OpAtomicCS, driver.WCCmpSwap},
+	driver.OpFetchAdd:     {mlx5prm.OpAtomicFA, driver.WCFetchAdd},
+	driver.OpSendWithInv:  {mlx5prm.OpSendInval, driver.WCSend},
+}
+
+// sent is what is remembered of a request, by the basic block that it begins at.
+type sent struct {
+	id   uint64
+	head uint32 // requests posted, this one included
+	op   driver.WCOpcode
+}
+
+// sendQueue is the send queue of a QP.
+type sendQueue struct {
+	view
+	requests []sent // the length is a power of two
+	cur      uint32 // basic blocks posted
+	head     uint32 // requests posted
+	tail     atomic.Uint32
+	seen     uint32 // of tail
+	limit    uint32
+	sge      int
+	inline   int
+	qpn      uint32
+	ops      uint16
+	always   uint8 // flags of every request
+	last     *mlx5prm.Ctrl
+	record   *uint32
+	bell     *doorbell
+}
+
+// sendShape is the basic blocks of a queue for c, and the inline data that its
+// entries then take.
+func sendShape(c driver.QPCap, overhead int) (blocks, inline int) {
+	if c.SendWR == 0 {
+		return 0, 0
+	}
+	size := overhead + c.SendSGE*mlx5prm.DSUnit
+	if c.Inline > 0 {
+		size = max(size, overhead+roundUp(4+c.Inline, mlx5prm.DSUnit))
+	}
+	size = roundUp(size, mlx5prm.SendBB)
+	blocks = 1 << bits.Len(uint(c.SendWR*size-1)) / mlx5prm.SendBB
+	return blocks, min(size, maxDS*mlx5prm.DSUnit) - overhead - 4
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// write puts wrs into the queue without telling the device and returns how many it
+// took.
+func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
+	for i := range wrs {
+		if q.head-q.seen >= q.limit {
+			if q.seen = q.tail.Load(); q.head-q.seen >= q.limit {
+				return i, driver.ErrQueueFull
+			}
+		}
+		if err := q.put(&wrs[i]); err != nil {
+			return i, err
+		}
+	}
+	return len(wrs), nil
+}
+
+// publish hands the entries to the device: entries, record, register, each before
+// the next.
+func (q *sendQueue) publish() {
+	mmio.StoreFence()
+	mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))
+	q.bell.ring(q.last)
+}
+
+// put writes the next entry.
+func (q *sendQueue) put(wr *driver.SendWR) error {
+	switch {
+	case wr.Flags&^knownFlags != 0:
+		return errFlags
+	case q.ops>>wr.Op&1 == 0:
+		return driver.ErrBadOpcode
+	case len(wr.SGL) > q.sge:
+		return driver.ErrTooManySGE
+	case wr.Inline != nil && len(wr.SGL) > 0:
+		return errInlineAndSGL
+	case len(wr.Inline) > q.inline:
+		return driver.ErrInlineTooBig
+	}
+	start := q.cur * mlx5prm.SendBB
+	c := q.ctrl(start)
+	off := start + mlx5prm.DSUnit
+	imm := wr.Imm
+	isAtomic := false
+	switch wr.Op {
+	case driver.OpSend:
+		imm = 0
+	case driver.OpWrite, driver.OpRead:
+		imm = 0
+		fallthrough
+	case driver.OpWriteWithImm:
+		off = q.remote(off, &wr.Remote)
+	case driver.OpCmpSwap, driver.OpFetchAdd:
+		imm, isAtomic = 0, true
+		off = q.remote(off, &wr.Remote)
+		a := q.atomic(off)
+		if wr.Op == driver.OpCmpSwap {
+			a.SwapAdd.Set(wr.Swap)
+			a.Compare.Set(wr.CompareAdd)
+		} else {
+			a.SwapAdd.Set(wr.CompareAdd)
+			a.Compare.Set(0)
+		}
+		off += mlx5prm.DSUnit
+	}
+	if len(wr.Inline) > 0 {
+		if isAtomic || wr.Op == driver.OpRead {
+			return errInlineOp
+		}
+		off = q.copyInline(off, wr.Inline)
+	} else {
+		var length uint64
+		for i := range wr.SGL {
+			s := &wr.SGL[i]
+			if s.Length == 0 {
+				continue
+			}
+			length += uint64(s.Length)
+			d := q.data(off)
+			d.ByteCount.Set(s.Length)
+			d.LKey.Set(s.LKey)
+			d.Addr.Set(s.Addr)
+			off += mlx5prm.DSUnit
+		}
+		if length > maxMessage {
+			return driver.ErrTooLong
+		}
+		if isAtomic && length != 8 {
+			return errAtomicLength
+		}
+	}
+	flags := q.always
+	if wr.Flags&driver.Signaled != 0 {
+		flags |= mlx5prm.CtrlCQUpdate
+	}
+	if wr.Flags&driver.Solicited != 0 {
+		flags |= mlx5prm.CtrlSolicited
+	}
+	if wr.Flags&driver.Fence != 0 {
+		flags |= mlx5prm.CtrlFence
+	}
+	op := &ops[wr.Op]
+	ds := (off - start) / mlx5prm.DSUnit
+	c.SetOp(0, uint16(q.cur), op.code)
+	c.SetQPNDS(q.qpn, int(ds))
+	c.Signature, c.DCIStreamChannelID, c.FmCeSe = 0, mlx5prm.BE16{}, flags
+	c.Imm.Set(imm)
+	q.head++
+	q.requests[q.cur&uint32(len(q.requests)-1)] = sent{id: wr.ID, head: q.head, op: op.wc}
+	q.cur += (ds + 3) / 4
+	q.last = c
+	return nil
+}
+
+func (q *sendQueue) remote(off uint32, to *driver.Remote) uint32 {
+	r := q.raddr(off)
+	r.RAddr.Set(to.Addr)
+	r.RKey.Set(to.RKey)
+	r.Reserved = mlx5prm.BE32{}
+	return off + mlx5prm.DSUnit
+}
+
+// copyInline puts data into the entry, which may go on at the start of the ring.
+func (q *sendQueue) copyInline(off uint32, data []byte) uint32 {
+	q.view.inline(off).ByteCount.Set(uint32(len(data)) | mlx5prm.InlineSeg)
+	at := off + 4
+	for rest := data; len(rest) > 0; {
+		n := copy(q.bytes(at, len(rest)), rest)
+		at, rest = at+uint32(n), rest[n:]
+	}
+	return off + uint32(roundUp(4+len(data), mlx5prm.DSUnit))
+}
+
+// complete frees the requests up to the one whose entry begins at the basic block
+// that a completion names, and says what that was.
+func (q *sendQueue) complete(wc *driver.WC, counter uint16) driver.WCOpcode {
+	if len(q.requests) == 0 {
+		return 0
+	}
+	r := &q.requests[uint32(counter)&uint32(len(q.requests)-1)]
+	wc.ID = r.id
+	q.tail.Store(r.head)
+	return r.op
+}
+
+// restart follows the device through RESET.
+func (q *sendQueue) restart() {
+	q.cur, q.head, q.seen = 0, 0, 0
+	q.tail.Store(0)
+	mmio.Store32(q.record, 0)
+}
