@@ -311,6 +311,56 @@ func TestTry(t *testing.T) {
 }
 
 // A message that does not fit stays.
+// A sender that found no room waits until the receiver has read, until its context ends, or until the connection does.
+func TestSenderWait(t *testing.T) {
+	a, b := pair(t, WithData(minData), WithCells(minCells))
+	s, _, err := a.Split()
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, sent := make([]byte, minData/8), 0
+	fill := func() {
+		for {
+			ok, err := s.TrySend(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return
+			}
+			sent++
+		}
+	}
+	fill()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Wait(ctx) }()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context: %v", err)
+	}
+	go func() { ended <- s.Wait(t.Context()) }()
+	for range sent {
+		if n, err := b.Recv(t.Context(), make([]byte, len(message))); n != len(message) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	fill()
+	go func() { ended <- s.Wait(t.Context()) }()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := s.TrySend(message); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("after the peer's end: %v", err)
+	}
+}
+
 func TestShortBuffer(t *testing.T) {
 	a, b := pair(t)
 	for _, n := range []int{8, 20, 1000, 100_000} {

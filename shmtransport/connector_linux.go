@@ -38,7 +38,10 @@ type Connector struct {
 	receiver *Receiver
 }
 
-var _ driver.Connector = (*Connector)(nil)
+var (
+	_ driver.Connector = (*Connector)(nil)
+	_ driver.Ringer    = (*Connector)(nil)
+)
 
 func (c *Connector) error(err error) error {
 	verb := "receiving from"
@@ -211,6 +214,17 @@ func (c *Connector) Sender() *Sender { return c.sender }
 
 // Receiver is the receiving end of it, nil likewise.
 func (c *Connector) Receiver() *Receiver { return c.receiver }
+
+// Ring implements [driver.Ringer].
+func (c *Connector) Ring() (driver.RingSender, driver.RingReceiver) {
+	switch {
+	case c.sender != nil:
+		return c.sender, nil
+	case c.receiver != nil:
+		return nil, c.receiver
+	}
+	return nil, nil
+}
 
 // Err is why the peer is gone, nil while it is there: ErrPeerGone, io.EOF after it has closed, ErrProtocol. Whoever moves data by the
 // layout asks now and then while it waits.

@@ -55,8 +55,12 @@ func runRank(ctx context.Context, job bootstrap.Job, rank, size, channels int) (
 			if choice, ok := comm.Why(out); !ok || choice.Transport != "SHM" {
 				return fmt.Errorf("%v: %v", out, choice)
 			}
-			if err := c.(*shmtransport.Connector).Sender().Send(ctx, message(rank, peer, channel)); err != nil {
-				return err
+			ring, in := c.(driver.Ringer).Ring()
+			if ring == nil || in != nil {
+				return fmt.Errorf("%v: ring %v, %v", out, ring, in)
+			}
+			if ok, err := ring.TrySend(message(rank, peer, channel)); !ok || err != nil {
+				return fmt.Errorf("%v: %v, %w", out, ok, err)
 			}
 		}
 	}
@@ -68,6 +72,9 @@ func runRank(ctx context.Context, job bootstrap.Job, rank, size, channels int) (
 			}
 			in := transport.End{Peer: peer, Channel: channel, ConnIndex: 1}
 			c := comm.Connector(in)
+			if out, ring := c.(driver.Ringer).Ring(); ring == nil || out != nil {
+				return fmt.Errorf("%v: ring %v, %v", in, out, ring)
+			}
 			n, err := c.(*shmtransport.Connector).Receiver().Recv(ctx, buf)
 			if err != nil || !bytes.Equal(buf[:n], message(peer, rank, channel)) {
 				return fmt.Errorf("%v: %q, %w", in, buf[:n], err)

@@ -24,8 +24,8 @@ const (
 	ownStep   = 16       // lines between two looks
 )
 
-// Sender is one direction's sending end. Its methods are for one goroutine at a time, others are refused with ErrBusy. None but Send
-// and SendBatch wait; none but these, when they sleep, allocate.
+// Sender is one direction's sending end. Its methods are for one goroutine at a time, others are refused with ErrBusy. None but Send,
+// SendBatch and Wait wait; none but these, when they sleep, allocate.
 type Sender struct {
 	ring
 	gate *gate
@@ -143,6 +143,20 @@ func (s *Sender) Commit(n int) error {
 		return err
 	}
 	err := s.commit(n)
+	s.gate.leave()
+	return err
+}
+
+// Wait returns when there may be room for what the last TrySend or Acquire found none for, when nothing can be sent any more, which the
+// next call says, or when ctx ends.
+func (s *Sender) Wait(ctx context.Context) error {
+	if err := s.gate.enter(s.life); err != nil {
+		return err
+	}
+	var err error
+	if !s.lookForRoom(1) && s.life.state.Load() == 0 {
+		err = s.wait.wait(ctx)
+	}
 	s.gate.leave()
 	return err
 }
