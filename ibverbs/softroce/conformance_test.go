@@ -8,6 +8,7 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/drivertest"
+	"github.com/purerdma/purerdma/internal/racetest"
 )
 
 // openDevices opens the devices with these names.
@@ -46,7 +47,7 @@ func TestConformanceOnSim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drv := New(Config{Addrs: c.addrs, Network: OnSim(NewSim(c.sim))})
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 12, PostAllocates: raceDetector,
+				Timeout: 12, PostAllocates: racetest.Enabled,
 				Open: func(t testing.TB) (a, b drivertest.End) { return openDevices(t, drv, "soft0", c.b) },
 			})
 		})
@@ -87,7 +88,7 @@ func conformanceOn(t *testing.T, n Network, first byte) {
 				b = "soft1"
 			}
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 16, PostAllocates: raceDetector, // a machine under load keeps goroutines waiting
+				Timeout: 16, PostAllocates: racetest.Enabled, // a machine under load keeps goroutines waiting
 				Open: func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
 			})
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/link"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
+	"github.com/purerdma/purerdma/internal/racetest"
 )
 
 // rigQKey is the Q_Key of all UD queue pairs of a rig.
@@ -811,7 +812,7 @@ func unreliableTraffic(t *testing.T, typ driver.QPType, seed uint64, f Faults) {
 
 // A round of sending, receiving and polling allocates nothing.
 func TestUnreliableAllocations(t *testing.T) {
-	if raceDetector {
+	if racetest.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, typ := range []driver.QPType{driver.UC, driver.UD} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
+	"github.com/purerdma/purerdma/internal/racetest"
 )
 
 // loopback is an address that nobody else is likely to use.
@@ -412,7 +413,7 @@ func TestLinkAllocatesNothing(t *testing.T) {
 			for range 10 {
 				step()
 			}
-			if n := testing.AllocsPerRun(100, step); n > 0 && !raceEnabled {
+			if n := testing.AllocsPerRun(100, step); n > 0 && !racetest.Enabled {
 				t.Errorf("%v allocations", n)
 			}
 		})

@@ -1,5 +1,0 @@
-//go:build !race
-
-package copycrc
-
-const race = false

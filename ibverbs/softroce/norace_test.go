@@ -1,5 +1,0 @@
-//go:build !race
-
-package softroce
-
-const raceDetector = false
