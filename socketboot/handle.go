@@ -55,15 +55,15 @@ func ParseHandle(b []byte) (Handle, error) {
 	return h, h.Check()
 }
 
-// Addr is where the listener waits, without a zone: the number in the handle means something on the listener's host only. The
-// result is not valid if the handle is of neither family.
+// Addr is where the listener waits, without a zone: the number in the handle means something on the listener's host only. An IPv4
+// address in IPv6 form is IPv4. The result is not valid if the handle is of neither family.
 func (h Handle) Addr() netip.AddrPort {
 	port := binary.BigEndian.Uint16(h[2:])
 	switch h.family() {
 	case familyIPv4:
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(h[4:8])), port)
 	case familyIPv6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(h[8:24])), port)
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(h[8:24])).Unmap(), port)
 	}
 	return netip.AddrPort{}
 }

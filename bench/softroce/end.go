@@ -33,7 +33,6 @@ type end struct {
 	ref    *reference
 	peer   place
 	rounds uint64 // numbers of ping-pongs so far
-	unsent int    // receives used up
 }
 
 // newEnd opens a device of this process and makes all that the modes need. network is nil for UDP.

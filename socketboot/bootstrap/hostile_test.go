@@ -74,6 +74,10 @@ func TestSilentStrangerIsDropped(t *testing.T) {
 func FuzzExtInfo(f *testing.F) {
 	e := extInfo{rank: 3, size: 8, root: netip.MustParseAddrPort("192.0.2.1:1"), ring: netip.MustParseAddrPort("[2001:db8::1]:2")}
 	f.Add(e.append(nil))
+	mapped := e.append(nil)
+	at := bytes.Index(mapped, e.ring.Addr().AsSlice())
+	copy(mapped[at:], netip.MustParseAddr("::ffff:192.0.2.7").AsSlice())
+	f.Add(mapped)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := decodeExtInfo(b, MaxRanks)
 		if err != nil {
