@@ -45,6 +45,10 @@ type Config struct {
 	// Level is the greatest distance allowed, topo.LOC for the default, PXB
 	// (NCCL_NET_GDR_LEVEL).
 	Level topo.Path
+	// Never leaves staging only (NCCL_NET_GDR_LEVEL=LOC).
+	Never bool
+	// AllowRead tells whether devices may send from the GPU's memory, nil is NCCL's rule (NCCL_NET_GDR_READ). MayRead asks.
+	AllowRead *bool
 	// NoDMABuf does without DMA-BUF (NCCL_DMABUF_ENABLE=0).
 	NoDMABuf bool
 	// NoFlush never flushes (NCCL_GDR_FLUSH_DISABLE=1), ForceFlush always
@@ -76,6 +80,10 @@ func Decide(c Config) (Decision, error) {
 	if d.Flush, d.FlushReason, err = flush(c); err != nil {
 		return d, err
 	}
+	if c.Never {
+		d.Reason = "GPUDirect RDMA is switched off"
+		return d, nil
+	}
 	if d.Path > c.Level && d.Path != topo.DIS {
 		d.Reason = fmt.Sprintf("%v lies between the GPU and %s, and at most %v is allowed", d.Path, c.Device.Info().Name, c.Level)
 		return d, nil
@@ -89,12 +97,43 @@ func Decide(c Config) (Decision, error) {
 		return d, nil
 	}
 	module := peerModule(c.sys())
+	if c.Device.Info().Software {
+		d.Reason = fmt.Sprintf("no DMA-BUF: %s; no peer memory: %s moves data with the processor", why, c.Device.Info().Name)
+		return d, nil
+	}
 	if module != "" {
 		d.Way, d.Reason = PeerMemory, fmt.Sprintf("no DMA-BUF: %s; the kernel has %s", why, module)
 		return d, nil
 	}
 	d.Reason = fmt.Sprintf("no DMA-BUF: %s; no peer memory: the kernel has none of the modules for it (load nvidia_peermem)", why)
 	return d, nil
+}
+
+// MayRead reports whether the device may send from the GPU's memory where it reaches it, and if not why. GPUs before Ampere answer
+// reads badly beside other traffic, so they send from host memory where they have other GPUs that no NVLink reaches
+// (ncclTopoCheckGdr).
+func (c *Config) MayRead() (ok bool, why string) {
+	const ampere = 8
+	switch {
+	case c.AllowRead != nil && !*c.AllowRead:
+		return false, "sending from GPU memory is switched off"
+	case c.AllowRead != nil || c.GPU.Major >= ampere || c.System == nil:
+		return true, ""
+	}
+	g, found := c.System.Find(fmt.Sprintf("GPU%d", c.GPU.Index))
+	others := false
+	for _, d := range c.System.Devices {
+		if d.Kind != topo.GPU || d.Name == g.Name {
+			continue
+		}
+		if others = true; found && c.System.Path(g, d) == topo.NVL {
+			return true, ""
+		}
+	}
+	if others {
+		return false, fmt.Sprintf("GPUs of compute capability %d.%d without NVLink do not send from their memory", c.GPU.Major, c.GPU.Minor)
+	}
+	return true, ""
 }
 
 func (c *Config) sys() fs.FS {

@@ -51,7 +51,7 @@ func soft(t testing.TB) *ibverbs.Context {
 }
 
 func plain(t testing.TB) *ibverbs.Context {
-	dev := get(ibverbs.Open("mem0", ibverbs.WithDrivers(memdriver.New(memdriver.Config{}))))(t)
+	dev := get(ibverbs.Open("mem0", ibverbs.WithDrivers(memdriver.New(memdriver.Config{Devices: []memdriver.DeviceConfig{{Name: "mem0", Hardware: true}}}))))(t)
 	t.Cleanup(func() { must(t, dev.Close()) })
 	return dev
 }
@@ -85,9 +85,11 @@ func TestDecide(t *testing.T) {
 	}{
 		"all have it":               {way: gdr.DMABuf, reason: "have it"},
 		"switched off":              {config: gdr.Config{NoDMABuf: true}, way: gdr.Staged, reason: "switched off"},
-		"switched off, module":      {config: gdr.Config{NoDMABuf: true, Sys: peermem}, way: gdr.PeerMemory, reason: "nvidia_peermem"},
+		"switched off, module":      {config: gdr.Config{NoDMABuf: true, Sys: peermem}, plain: true, way: gdr.PeerMemory, reason: "nvidia_peermem"},
+		"software, module":          {config: gdr.Config{NoDMABuf: true, Sys: peermem}, way: gdr.Staged, reason: "soft0 moves data with the processor"},
+		"GPUDirect switched off":    {config: gdr.Config{Never: true, Sys: peermem}, way: gdr.Staged, reason: "GPUDirect RDMA is switched off"},
 		"GPU without":               {gpu: gputest.Config{Attributes: noBuf}, way: gdr.Staged, reason: "GPU's driver does not offer it"},
-		"GPU without, module":       {config: gdr.Config{Sys: peermem}, gpu: gputest.Config{Attributes: noBuf}, way: gdr.PeerMemory, reason: "nvidia_peermem"},
+		"GPU without, module":       {config: gdr.Config{Sys: peermem}, gpu: gputest.Config{Attributes: noBuf}, plain: true, way: gdr.PeerMemory, reason: "nvidia_peermem"},
 		"device without":            {plain: true, way: gdr.Staged, reason: "DMA-BUF registration is not supported by"},
 		"device without, module":    {config: gdr.Config{Sys: peermem}, plain: true, way: gdr.PeerMemory, reason: "not supported by"},
 		"near":                      {config: gdr.Config{System: near}, way: gdr.DMABuf, reason: "have it"},
@@ -136,6 +138,31 @@ func distances(t *testing.T) (near, far *topo.System) {
 
 func symlink(to string) *fstest.MapFile {
 	return &fstest.MapFile{Data: []byte(to), Mode: os.ModeSymlink | 0o777}
+}
+
+// NCCL_NET_GDR_READ, and NCCL's rule where it is not set.
+func TestMayRead(t *testing.T) {
+	yes, no := true, false
+	two := make([]gpu.DeviceInfo, 2)
+	linked := map[int][]gpu.Link{0: {{Kind: "NVLink", Count: 4}}, 1: {{Kind: "NVLink", Count: 4}}}
+	for _, c := range []struct {
+		major   int
+		allow   *bool
+		devices []gpu.DeviceInfo
+		links   map[int][]gpu.Link
+		want    bool
+	}{
+		{8, nil, two, nil, true}, {7, nil, two, nil, false}, {7, nil, two, linked, true}, {7, nil, two[:1], nil, true},
+		{9, &no, two[:1], nil, false}, {7, &yes, two, nil, true},
+	} {
+		d := gputest.New(gputest.Config{Devices: append([]gpu.DeviceInfo(nil), c.devices...), Links: c.links})
+		s := get(topo.Read(fstest.MapFS{}))(t)
+		_ = s.AddGPUs(fstest.MapFS{}, d) // they have no place
+		config := gdr.Config{GPU: gpu.DeviceInfo{Major: c.major}, System: s, AllowRead: c.allow}
+		if got, why := config.MayRead(); got != c.want || got == (why != "") {
+			t.Errorf("%+v: %v, %q", c, got, why)
+		}
+	}
 }
 
 func TestFlush(t *testing.T) {

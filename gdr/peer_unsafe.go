@@ -16,7 +16,7 @@ func (r *Registrar) byAddress(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, erro
 	if err != nil {
 		return nil, r.fail(p, n, err)
 	}
-	reg, err := r.pd.RegMR(buf, a)
+	reg, err := relaxed(a, func(a ibverbs.Access) (*ibverbs.MR, error) { return r.pd.RegMR(buf, a) })
 	closed := buf.Close() // the registration holds it
 	if err != nil {
 		return nil, r.fail(p, n, err)

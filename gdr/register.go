@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
@@ -22,8 +22,12 @@ type Registrar struct {
 	gpu  gpu.Context
 	pd   *ibverbs.PD
 	log  *slog.Logger
-	peer string // the kernel's module for peer memory, "" if there is none
+	peer string // the kernel's module for peer memory, "" if there is none or the device cannot use it
+	way  *way
+}
 
+// way is what the Registrars of one GPU and one device know together.
+type way struct {
 	mu       sync.Mutex
 	decision Decision
 }
@@ -39,15 +43,26 @@ func NewRegistrar(c Config, g gpu.Context, pd *ibverbs.PD, log *slog.Logger) (*R
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Registrar{gpu: g, pd: pd, log: log, peer: peerModule(c.sys()), decision: d}, nil
+	peer := peerModule(c.sys())
+	if c.Device.Info().Software {
+		peer = ""
+	}
+	return &Registrar{gpu: g, pd: pd, log: log, peer: peer, way: &way{decision: d}}, nil
+}
+
+// On is r for another protection domain of the same device: what one of them is refused, the other does not ask for again.
+func (r *Registrar) On(pd *ibverbs.PD) *Registrar {
+	other := *r
+	other.pd = pd
+	return &other
 }
 
 // Decision is the way that is gone now: a device that refuses one is not asked
 // again.
 func (r *Registrar) Decision() Decision {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.decision
+	r.way.mu.Lock()
+	defer r.way.mu.Unlock()
+	return r.way.decision
 }
 
 // Memory is GPU memory that a device reaches: one registration, or several where
@@ -60,14 +75,14 @@ type Memory struct {
 	pieces []*ibverbs.MR
 }
 
-// Register makes the n bytes at p reachable for the device with the rights a. Any
-// offset and length will do. A device that refuses DMA-BUF is asked for peer memory,
+// Register makes the n bytes at p reachable for the device with the rights a, of
+// which ibverbs.RelaxedOrdering is a wish. Any offset and length will do. A device that refuses DMA-BUF is asked for peer memory,
 // if the kernel has it, and the reason is logged once. The error wraps ErrStaged
 // when no way is left.
 func (r *Registrar) Register(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, error) {
 	d := r.Decision()
 	if n < 1 {
-		return nil, r.fail(p, n, fmt.Errorf("no memory: %w", unix.EINVAL))
+		return nil, r.fail(p, n, fmt.Errorf("no memory: %w", syscall.EINVAL))
 	}
 	if d.Way == DMABuf {
 		m, err := r.byDescriptor(p, n, a)
@@ -78,7 +93,7 @@ func (r *Registrar) Register(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, error
 	}
 	if d.Way == PeerMemory {
 		m, err := r.byAddress(p, n, a)
-		if err == nil || !refused(err) {
+		if err == nil || !refused(err) && !errors.Is(err, syscall.EFAULT) { // the kernel's word for an address that no module knows
 			return m, err
 		}
 		d = r.refuse(PeerMemory, err)
@@ -89,25 +104,26 @@ func (r *Registrar) Register(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, error
 // refused reports whether an error says that a way does not exist, rather than
 // that this memory or this moment is wrong for it.
 func refused(err error) bool {
-	return errors.Is(err, ibverbs.ErrNotSupported) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+	return errors.Is(err, ibverbs.ErrNotSupported) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT) ||
 		errors.Is(err, errors.ErrUnsupported)
 }
 
 // refuse leaves a way for the next one that there may be.
 func (r *Registrar) refuse(way Way, err error) Decision {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.decision.Way != way {
-		return r.decision // somebody else found out
+	r.way.mu.Lock()
+	defer r.way.mu.Unlock()
+	d := &r.way.decision
+	if d.Way != way {
+		return *d // somebody else found out
 	}
-	r.decision.Way = Staged
-	r.decision.Reason = fmt.Sprintf("%v was refused: %v", way, err)
+	d.Way = Staged
+	d.Reason = fmt.Sprintf("%v was refused: %v", way, err)
 	if way == DMABuf && r.peer != "" {
-		r.decision.Way = PeerMemory
+		d.Way = PeerMemory
 	}
 	r.log.Warn("GPU memory cannot be registered that way", "gpu", r.gpu.Device().Name, "device", r.pd.Info().Name,
-		"way", way.String(), "instead", r.decision.Way.String(), "err", err)
-	return r.decision
+		"way", way.String(), "instead", d.Way.String(), "err", err)
+	return *d
 }
 
 // byDescriptor registers by DMA-BUF, piece by piece if the driver gives none for
@@ -126,7 +142,7 @@ func (r *Registrar) byDescriptor(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, e
 	for at, left := p, n; left > 0; {
 		info, err := r.gpu.Address(at)
 		if err != nil || !info.Device {
-			return nil, errors.Join(r.fail(at, left, fmt.Errorf("not memory of the GPU: %w", unix.EFAULT)), err, m.Close())
+			return nil, errors.Join(r.fail(at, left, fmt.Errorf("not memory of the GPU: %w", syscall.EFAULT)), err, m.Close())
 		}
 		size := min(left, int(uint64(info.Base)+uint64(info.Len)-uint64(at)))
 		mr, err := r.descriptor(at, size, a)
@@ -146,8 +162,10 @@ func (r *Registrar) descriptor(p gpu.Ptr, n int, a ibverbs.Access) (*ibverbs.MR,
 	if err != nil {
 		return nil, r.fail(p, n, err)
 	}
-	mr, err := r.pd.RegDMABuf(ibverbs.DMABuf{FD: fd, Offset: offset, Length: uint64(n), IOVA: uint64(p)}, a)
-	if closed := unix.Close(fd); closed != nil {
+	mr, err := relaxed(a, func(a ibverbs.Access) (*ibverbs.MR, error) {
+		return r.pd.RegDMABuf(ibverbs.DMABuf{FD: fd, Offset: offset, Length: uint64(n), IOVA: uint64(p)}, a)
+	})
+	if closed := os.NewFile(uintptr(fd), "GPU memory").Close(); closed != nil {
 		if err == nil {
 			err = mr.Close()
 		}
@@ -157,6 +175,15 @@ func (r *Registrar) descriptor(p gpu.Ptr, n int, a ibverbs.Access) (*ibverbs.MR,
 		return nil, r.fail(p, n, err)
 	}
 	return mr, nil
+}
+
+// relaxed does without ibverbs.RelaxedOrdering where the device or the kernel has none.
+func relaxed(a ibverbs.Access, register func(ibverbs.Access) (*ibverbs.MR, error)) (*ibverbs.MR, error) {
+	mr, err := register(a)
+	if a&ibverbs.RelaxedOrdering != 0 && (errors.Is(err, syscall.EINVAL) || refused(err)) {
+		return register(a &^ ibverbs.RelaxedOrdering)
+	}
+	return mr, err
 }
 
 func (r *Registrar) fail(p gpu.Ptr, n int, err error) error {

@@ -82,6 +82,7 @@ type RecvComm struct {
 	Comm
 	credits *fifo.CreditStaging
 	clkeys  [maxDevs]uint32 // of credits, by rail
+	flushes bool            // Config.Flush, or what is received lies where it must be flushed
 	target  *mr.Buffer      // what a flush reads into
 	tlkeys  [maxDevs]uint32 // of target, by rail
 
@@ -105,7 +106,7 @@ func newSendComm(t *Transport, n *nic) *SendComm {
 }
 
 func newRecvComm(t *Transport, n *nic) *RecvComm {
-	c := &RecvComm{}
+	c := &RecvComm{flushes: t.cfg.Flush}
 	c.init(t, n, true)
 	return c
 }
@@ -155,7 +156,7 @@ func (c *RecvComm) establish(peerDevs int, meta *socketboot.Metadata) (socketboo
 	if err := c.connectLanes(meta); err != nil {
 		return socketboot.Metadata{}, err
 	}
-	if c.t.cfg.Flush {
+	if c.flushes {
 		if err := c.makeFlush(); err != nil {
 			return socketboot.Metadata{}, err
 		}

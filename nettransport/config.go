@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/purerdma/purerdma/gdr"
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/qp"
 	"github.com/purerdma/purerdma/socketboot"
@@ -41,8 +43,15 @@ type Config struct {
 	ARThreshold     int
 	// Inline lets the processor copy credits of one buffer into the request (NCCL_IB_USE_INLINE).
 	Inline bool
-	// Flush makes RecvComm.Flush read back over each device. Memory of the host needs none, so it is off by itself.
+	// Flush makes RecvComm.Flush read back over each device. Memory of the host needs none, so it is off by itself; behind the
+	// seam it is on where the GPU needs it.
 	Flush bool
+
+	// GPU is the rank's GPU, nil without one; it stays the caller's, and open as long as the Transport. Behind the seam the buffers
+	// of a connection then lie in its memory where all devices of the NIC reach that, and else in pinned host memory that it reaches.
+	// GDR is what decides about it: GDR.Driver is the GPU's driver; GPU and Device are filled in.
+	GPU gpu.Context
+	GDR gdr.Config
 
 	// Timeout bounds how long requests in flight outlive a peer whose process has ended: they then fail and name the peer. 0
 	// means 2 s. Completions that arrive meanwhile count. A device's own retries (qp.WithTimeout) may end sooner, and on
@@ -127,6 +136,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err == nil && c.Net.Layout > socketboot.Layout230 {
 		err = configError("Net.Layout", "is none that package socketboot names")
+	}
+	if err == nil && c.GPU != nil && c.GDR.Driver == nil {
+		err = configError("GDR.Driver", "is nil, and there is a GPU")
 	}
 	if err == nil && c.NICs != nil && c.HCA != "" {
 		err = configError("HCA", "chooses among devices that are found, and NICs are given")

@@ -45,8 +45,9 @@ func (p *Pending) Close() error {
 // Listener accepts peers that will send. Strangers, scanners and slow peers harm neither it nor other connections. Its methods
 // may be called from any goroutine.
 type Listener struct {
-	t *Transport
-	l *socketboot.Listener
+	t       *Transport
+	l       *socketboot.Listener
+	flushes bool // its connections flush, whatever Config.Flush is
 }
 
 // Handle is what a peer needs to connect. It may serve several peers.
@@ -85,6 +86,7 @@ func (l *Listener) Close() error {
 func (l *Listener) local(n *nic) func(netip.AddrPort) socketboot.AcceptorLocal {
 	return func(peer netip.AddrPort) socketboot.AcceptorLocal {
 		c := newRecvComm(l.t, n)
+		c.flushes = c.flushes || l.flushes
 		c.peer = peer
 		return (*acceptor)(c)
 	}

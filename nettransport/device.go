@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/purerdma/purerdma/gdr"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/qp"
@@ -24,7 +25,8 @@ type device struct {
 	users int
 	pd    *ibverbs.PD
 	cache *mr.Cache
-	comms map[any]*Comm // by QP and CQ, for events
+	reach *gdr.Registrar // of the Transport's GPU, from the first use on; its domain may be one before pd
+	comms map[any]*Comm  // by QP and CQ, for events
 	news  map[int]string
 
 	stop func()
@@ -62,6 +64,26 @@ func (d *device) release() error {
 	err := d.pd.Close()
 	d.pd, d.cache = nil, nil
 	return err
+}
+
+// registrar registers memory of the Transport's GPU with the protection domain, for who has acquired that.
+func (d *device) registrar() (*gdr.Registrar, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reach != nil {
+		d.reach = d.reach.On(d.pd)
+		return d.reach, nil
+	}
+	var err error
+	d.reach, err = gdr.NewRegistrar(d.gdr(), d.t.cfg.GPU, d.pd, d.t.log)
+	return d.reach, err
+}
+
+// gdr is what decides how the device reaches the Transport's GPU.
+func (d *device) gdr() gdr.Config {
+	c := d.t.cfg.GDR
+	c.GPU, c.Device = d.t.cfg.GPU.Device(), d.ctx
+	return c
 }
 
 // watch reads the device's asynchronous events until stop.

@@ -17,34 +17,9 @@ import (
 // A message goes from the memory of a GPU into that of a GPU, at offsets that are not page-aligned; the descriptors are closed
 // before it does, and the receiver flushes it.
 func TestDMABuf(t *testing.T) {
-	soft := softroce.New(softroce.Config{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")},
-		Network: softroce.OnSim(softroce.NewSim(softroce.SimConfig{}))})
-	f := &fabric{}
-	for i, nic := range []*NIC{&f.send, &f.recv} {
-		dev, err := ibverbs.Open([]string{"soft0", "soft1"}[i], ibverbs.WithDrivers(soft), ibverbs.WithLogger(quiet))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if left := dev.Objects(); len(left) > 0 {
-				t.Errorf("left open: %v", left)
-			}
-			if err := dev.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		*nic = append(*nic, Port{Device: dev})
-	}
+	f := softFabric(t)
 	machine := gputest.New(gputest.Config{})
-	g, err := machine.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil || len(machine.Left()) > 0 {
-			t.Errorf("left on the GPU: %v, %v", machine.Left(), err)
-		}
-	})
+	g := openGPU(t, machine, 1)[0]
 	p := connect(t, f, Config{}, Config{Flush: true})
 	const size, from, to = 100_003, 4097, 13
 	src, err := g.Alloc(size + from)
@@ -101,9 +76,33 @@ func TestDMABuf(t *testing.T) {
 	if _, err := p.recv.RegMRDMABuf(ibverbs.DMABuf{}); err == nil {
 		t.Error("no bytes were registered")
 	}
-	if err := errors.Join(smr.Close(), smr.Close(), rmr.Close()); err != nil {
+	if err := errors.Join(smr.Close(), smr.Close(), rmr.Close(), g.Free(src), g.Free(dst)); err != nil {
 		t.Error(err)
 	}
+}
+
+// softFabric is two devices on a network in memory.
+func softFabric(t *testing.T) *fabric {
+	t.Helper()
+	soft := softroce.New(softroce.Config{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")},
+		Network: softroce.OnSim(softroce.NewSim(softroce.SimConfig{}))})
+	f := &fabric{}
+	for i, nic := range []*NIC{&f.send, &f.recv} {
+		dev, err := ibverbs.Open([]string{"soft0", "soft1"}[i], ibverbs.WithDrivers(soft), ibverbs.WithLogger(quiet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if left := dev.Objects(); len(left) > 0 {
+				t.Errorf("left open: %v", left)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		*nic = append(*nic, Port{Device: dev})
+	}
+	return f
 }
 
 // A device without DMA-BUF says so, and nothing is left of the rails before it.

@@ -5,7 +5,8 @@
 //
 // A [Transport] owns logical NICs of one to four ports. A [Listener] gives a 128-byte handle that goes to the peer by other
 // means; [Transport.Connect] there makes the [SendComm], [Listener.Accept] here the [RecvComm]. A connection carries messages
-// one way. Memory is registered with the connection ([Comm.RegMR], [Comm.RegMRDMABuf] for a GPU's), and [Buffer] names a range of it.
+// one way. Memory is registered with the connection ([Comm.RegMR]; [Comm.RegMRGPU] or [Comm.RegMRDMABuf] for a GPU's), and [Buffer] names
+// a range of it.
 //
 // The receiver offers buffers with [RecvComm.Irecv]: up to eight in one request, each with a tag. [SendComm.Isend] sends into
 // the first offer that has its tag and nothing yet, among those of the oldest request that is not full: a request is filled
@@ -13,7 +14,7 @@
 // [Request] makes progress, and tells its outcome once, in [Request.Test].
 //
 // [Transport.Driver] is the same behind the seam of package transport, which chooses among ways to connect the ranks of a job: rings
-// of eight steps at both ends, and a proxy that moves what the producer has made.
+// of eight steps at both ends, in GPU memory where the devices reach that, and a proxy that moves what the producer has made.
 //
 // # Concurrency
 //

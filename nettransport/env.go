@@ -4,17 +4,20 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/purerdma/purerdma/gdr"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/ncclenv"
 	"github.com/purerdma/purerdma/qp"
 	"github.com/purerdma/purerdma/socketboot"
+	"github.com/purerdma/purerdma/topo"
 )
 
 // ConfigFromEnv is a Config by NCCL's variables, as getenv has them (os.Getenv). A variable that is empty counts as not set; one
 // that cannot be understood is an error that names it, where NCCL would take its default. Read are, of NCCL_IB_…: HCA,
 // QPS_PER_CONNECTION, SPLIT_DATA_ON_QPS, ADAPTIVE_ROUTING, AR_THRESHOLD, USE_INLINE, GID_INDEX, ADDR_FAMILY, ADDR_RANGE, PKEY,
-// SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT, MQP_RETRY_CNT, MQP_RETRY_SLEEP_MSEC; and NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY. NCCL_IB_ROCE_VERSION_NUM may be 2 only:
-// version 1 is taken where there is no other.
+// SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT, MQP_RETRY_CNT, MQP_RETRY_SLEEP_MSEC; NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY; and for a GPU
+// NCCL_NET_GDR_LEVEL, NCCL_NET_GDR_READ, NCCL_DMABUF_ENABLE, NCCL_GDR_FLUSH_DISABLE and NCCL_NET_FORCE_FLUSH. NCCL_IB_ROCE_VERSION_NUM
+// may be 2 only: version 1 is taken where there is no other.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	e := ncclenv.Reader{Getenv: getenv, Wrap: func(name string, err error) error {
 		return &ibverbs.Error{Op: "read environment", Object: name, Err: err}
@@ -44,6 +47,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	})
 	e.Number("NCCL_IB_ROCE_VERSION_NUM", 2, 2, func(int) {})
 	queuePairs(&e, &c)
+	gpuDirect(&e, &c.GDR)
 	c.Net.IfName = e.Text("NCCL_SOCKET_IFNAME")
 	switch f := socketboot.Family(e.Text("NCCL_SOCKET_FAMILY")); f {
 	case socketboot.AnyFamily, socketboot.FamilyIPv4, socketboot.FamilyIPv6:
@@ -52,6 +56,26 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		e.Refuse("NCCL_SOCKET_FAMILY", string(f), "AF_INET or AF_INET6")
 	}
 	return c, e.Err()
+}
+
+// gpuDirect reads what decides how devices reach a GPU's memory.
+func gpuDirect(e *ncclenv.Reader, c *gdr.Config) {
+	if s := e.Text("NCCL_NET_GDR_LEVEL"); s != "" {
+		level, err := topo.ParseLevel(s)
+		if err != nil {
+			e.Refuse("NCCL_NET_GDR_LEVEL", s, "LOC, NVL, PIX, PXB, PHB, SYS or a number from 0 to 5")
+		}
+		c.Level, c.Never = level, level == topo.LOC
+	}
+	e.Number("NCCL_NET_GDR_READ", -2, 1, func(n int) {
+		if n >= 0 {
+			on := n == 1
+			c.AllowRead = &on
+		}
+	})
+	e.Flag("NCCL_DMABUF_ENABLE", func(on bool) { c.NoDMABuf = !on })
+	e.Flag("NCCL_GDR_FLUSH_DISABLE", func(on bool) { c.NoFlush = on })
+	e.Flag("NCCL_NET_FORCE_FLUSH", func(on bool) { c.ForceFlush = on })
 }
 
 // queuePairs reads what becomes an option of queue pairs.

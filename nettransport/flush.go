@@ -52,7 +52,7 @@ func (c *RecvComm) Flush(bs ...Buffer) (r Request, ok bool, err error) {
 			last = i
 		}
 	}
-	if !c.t.cfg.Flush || last < 0 {
+	if !c.flushes || last < 0 {
 		return Request{}, false, nil
 	}
 	q := c.requests.take(flushing, 1)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/purerdma/purerdma/gdr"
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/mr"
 )
@@ -27,6 +29,7 @@ type MR struct {
 	rkeys [maxDevs]uint32
 	mrs   []*mr.Region  // one for each rail, from its cache
 	bufs  []*ibverbs.MR // the same where the memory came by descriptor
+	gpus  []*gdr.Memory // the same of the Transport's GPU
 	users int           // requests in flight
 	freed bool
 }
@@ -84,6 +87,39 @@ func (c *Comm) RegMRDMABuf(b ibverbs.DMABuf) (*MR, error) {
 	return r.ready()
 }
 
+// RegMRGPU registers the n bytes at p of the Transport's GPU with each device of the connection, by DMA-BUF or by peer memory as
+// package gdr decides. The error wraps gdr.ErrStaged where a device does not reach the GPU's memory. The range is of one allocation, or
+// of several that the GPU's driver gives one descriptor for. The memory stays the caller's, who frees it after closing the MR, or the
+// connection.
+func (c *Comm) RegMRGPU(p gpu.Ptr, n int) (*MR, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	bad := func(err error) error { return &ibverbs.Error{Op: "register GPU memory", Device: c.nic.name, Err: err} }
+	if c.t.cfg.GPU == nil {
+		return nil, bad(fmt.Errorf("Config.GPU is nil: %w", syscall.EINVAL))
+	}
+	r := &MR{c: c, addr: uint64(p), n: n}
+	for i := range c.rails {
+		reg, err := c.rails[i].port.dev.registrar()
+		if err != nil {
+			return nil, errors.Join(bad(err), r.put())
+		}
+		m, err := reg.Register(p, n, userAccess)
+		if err != nil {
+			return nil, errors.Join(bad(err), r.put())
+		}
+		r.gpus = append(r.gpus, m)
+		pieces := m.Pieces()
+		if len(pieces) != 1 {
+			return nil, errors.Join(bad(fmt.Errorf("%d bytes at %#x are of %d allocations, which a message cannot cross: %w", n, uint64(p),
+				len(pieces), syscall.EINVAL)), r.put())
+		}
+		r.lkeys[i], r.rkeys[i] = pieces[0].LKey(), pieces[0].RKey()
+	}
+	return r.ready()
+}
+
 // ready looks at the keys and gives the MR to its connection.
 func (m *MR) ready() (*MR, error) {
 	if slices.Contains(m.rkeys[:len(m.c.rails)], 0) {
@@ -133,6 +169,9 @@ func (m *MR) put() error {
 	})
 	for _, r := range m.bufs {
 		errs = append(errs, r.Close()) // a second Close is nil
+	}
+	for _, r := range m.gpus {
+		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
 }

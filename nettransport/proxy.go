@@ -11,18 +11,22 @@ import (
 const maxOps = 64
 
 // proxy is NCCL's progress of NET, for one end whose buffers are its own. Counters of an operation are steps from base on, and advance by
-// slices: posted ≥ moved ≥ done.
+// slices: posted ≥ arrived ≥ moved ≥ done. Only a receiver has arrived: what has come and may have to be flushed.
 type proxy struct {
 	e    *end
 	ops  []driver.Op // started and not ended; the first is under way
 	step uint64      // of the connection, at which the next operation begins
 
-	base                uint64
-	begun               bool
-	posted, moved, done int
-	requests            [driver.Steps]Request
-	sizes               [1]int
-	err                 error
+	base     uint64
+	begun    bool
+	posted   int
+	arrived  int
+	moved    int
+	done     int
+	requests [driver.Steps]Request
+	flushing [driver.Steps]bool // requests are flushes
+	sizes    [1]int
+	err      error
 }
 
 func newProxy(e *end) *proxy { return &proxy{e: e} }
@@ -35,7 +39,7 @@ func (p *proxy) Start(op driver.Op) error {
 		return p.err
 	case len(p.ops) >= maxOps:
 		return bad("%d are under way", len(p.ops))
-	case op.Protocol >= driver.Protocols || p.e.conn.Buffers[op.Protocol] == nil:
+	case op.Protocol >= driver.Protocols || p.e.sizes[op.Protocol] == 0:
 		return bad("%v has no buffer here", op.Protocol)
 	case op.SliceSteps < 1 || op.ChunkSteps < op.SliceSteps || op.ChunkSteps%op.SliceSteps != 0:
 		return bad("chunks of %d steps in slices of %d, want a multiple", op.ChunkSteps, op.SliceSteps)
@@ -63,7 +67,7 @@ func (p *proxy) Progress() (idle bool, err error) {
 		chunk := uint64(op.ChunkSteps)
 		p.base = (p.step + chunk - 1) / chunk * chunk
 		p.step = p.base + uint64(op.Steps)
-		p.posted, p.moved, p.done, p.begun = 0, 0, 0, true
+		p.posted, p.arrived, p.moved, p.done, p.begun = 0, 0, 0, 0, true
 	}
 	var moved bool
 	if p.e.send {
@@ -86,7 +90,7 @@ func (p *proxy) Progress() (idle bool, err error) {
 // place is the slot of a step and its place in the buffer.
 func (p *proxy) place(op *driver.Op, at int) (slot, off, room int) {
 	slot = int((p.base + uint64(at)) % driver.Steps)
-	step := p.e.conn.Buffers[op.Protocol].Len() / driver.Steps
+	step := p.e.sizes[op.Protocol] / driver.Steps
 	return slot, slot * step, step * op.SliceSteps
 }
 
@@ -140,8 +144,12 @@ func (p *proxy) sendSlices(op *driver.Op) (moved bool, err error) {
 	return moved, nil
 }
 
-// complete tells whether all lines of a step of LL or LL128 have been stored: their producer moves no counter that says so.
+// complete tells whether all lines of a step of LL or LL128 have been stored: their producer moves no counter that says so. LL128 in
+// GPU memory goes by the counter.
 func (p *proxy) complete(op *driver.Op, off, n int, step uint64) bool {
+	if p.e.conn.Buffers[op.Protocol] == nil {
+		return true
+	}
 	b := p.e.conn.Buffers[op.Protocol].Bytes()[off : off+n]
 	switch op.Protocol {
 	case driver.LL:
@@ -171,8 +179,8 @@ func (p *proxy) recvSlices(op *driver.Op) (moved bool, err error) {
 		p.posted += op.SliceSteps
 		moved = true
 	}
-	for p.moved < p.posted {
-		slot, _, _ := p.place(op, p.moved)
+	for p.arrived < p.posted {
+		slot, off, _ := p.place(op, p.arrived)
 		ended, err := p.requests[slot].Test(p.sizes[:])
 		if err != nil {
 			return moved, err
@@ -181,6 +189,26 @@ func (p *proxy) recvSlices(op *driver.Op) (moved bool, err error) {
 			break
 		}
 		atomic.StoreInt64(&fifo[slot].Size, int64(p.sizes[0]))
+		p.flushing[slot] = false
+		if p.e.flush && op.Protocol == driver.Simple {
+			if p.requests[slot], p.flushing[slot], err = p.e.receiver.Flush(p.buffer(op, off, p.sizes[0])); err != nil {
+				return moved, err
+			}
+		}
+		p.arrived += op.SliceSteps
+		moved = true
+	}
+	for p.moved < p.arrived {
+		slot, _, _ := p.place(op, p.moved)
+		if p.flushing[slot] {
+			ended, err := p.requests[slot].Test(nil)
+			if err != nil {
+				return moved, err
+			}
+			if !ended {
+				break
+			}
+		}
 		p.moved += op.SliceSteps
 		atomic.StoreUint64(&p.e.tail.Tail, p.base+uint64(p.moved))
 		moved = true

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
+	"unsafe"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/transport/driver"
@@ -14,9 +17,14 @@ import (
 // Driver is t behind the seam of package transport: NET in the choice of a transport for two ranks. t stays the caller's, who
 // closes it after the communicators.
 //
-// Each connection is one of NCCL's NET transport with its buffers in host memory, not shared among peers: the receiver listens, its blob
-// holds the handle at byte 0 and whether GPU memory is read directly, no, at byte 128; the sender's holds its rank at byte 0.
+// Each connection is one of NCCL's NET transport with buffers of its own, not shared among peers: the receiver listens, its blob
+// holds the handle at byte 0; the sender's holds its rank there; both hold at byte 128 whether devices reach the buffers in GPU memory.
 // Channels use the NICs in turn.
+//
+// With Config.GPU the buffers lie where NCCL has them: in the GPU's memory where all devices of the NIC reach that (package gdr), but
+// for a sender's of LL; else in pinned host memory that the GPU reaches, through which the data then goes step by step, the
+// network moving some while the GPU fills or empties others. Which it is and why, CanConnect says and the log, once. SendMem and
+// RecvMem are host memory that the GPU reaches.
 func (t *Transport) Driver() driver.Transport { return &seam{t: t} }
 
 // Absent stands for NET at a rank without a usable device, and says why there is none: all ranks of a job have the same transports.
@@ -25,6 +33,9 @@ func Absent(why error) driver.Transport { return &seam{why: why} }
 type seam struct {
 	t   *Transport // nil without a device
 	why error
+
+	mu   sync.Mutex
+	nics []reached
 }
 
 func (s *seam) Name() string { return "NET" }
@@ -48,7 +59,14 @@ func (s *seam) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	case self.Net != peer.Net:
 		return driver.Verdict{Reason: fmt.Sprintf("rank %d speaks %s, rank %d %s", self.Rank, self.Net, peer.Rank, peer.Net)}
 	}
-	return driver.Verdict{OK: true}
+	if s.t == nil {
+		return driver.Verdict{OK: true}
+	}
+	how, err := s.how()
+	if err != nil {
+		return driver.Verdict{Reason: fmt.Sprintf("rank %d: %v", self.Rank, err)}
+	}
+	return driver.Verdict{OK: true, Reason: how}
 }
 
 func (s *seam) Setup(r driver.Request, out *driver.Blob) (driver.Connector, error) {
@@ -59,15 +77,22 @@ func (s *seam) Setup(r driver.Request, out *driver.Blob) (driver.Connector, erro
 	if r.Send {
 		e.tag = int32(r.Self.Rank) // both ends use the sender's rank
 	}
-	if err := e.allocate(r.Buffers); err != nil {
+	at, err := s.places(e.nic, r.Send)
+	if err != nil {
+		return nil, err
+	}
+	e.gpu.c, e.flush = s.t.cfg.GPU, at.flush && !r.Send
+	if err := e.allocate(r.Buffers, at); err != nil {
 		return nil, errors.Join(err, e.Close())
+	}
+	if at.gpu[driver.Simple] {
+		binary.LittleEndian.PutUint32(out[128:], 1)
 	}
 	if r.Send {
 		binary.LittleEndian.PutUint32(out[:], uint32(r.Self.Rank))
 		return e, nil
 	}
-	var err error
-	if e.listener, err = s.t.Listen(context.Background(), e.nic); err != nil {
+	if e.listener, err = s.t.listen(context.Background(), e.nic, e.flush); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	h := e.listener.Handle()
@@ -90,6 +115,9 @@ type end struct {
 	receiver *RecvComm
 
 	memory *mr.Buffer
+	gpu    gpuEnd
+	flush  bool // what comes into GPU memory is flushed
+	sizes  [driver.Protocols]int
 	conn   driver.Conn
 	mrs    [driver.Protocols]*MR
 	head   *driver.SendMem
@@ -97,32 +125,40 @@ type end struct {
 	proxy  driver.Proxy
 }
 
-// allocate makes the memory of an end: both structures, then the buffers.
-func (e *end) allocate(sizes [driver.Protocols]int) (err error) {
-	const header = 4096
-	total := 2 * header
-	for _, n := range sizes {
+// header is the room of SendMem and of RecvMem, and what buffers are aligned to.
+const header = 4096
+
+// allocate makes the memory of an end: both structures, then the buffers; those in GPU memory are one allocation of their own.
+func (e *end) allocate(sizes [driver.Protocols]int, at places) (err error) {
+	host, device := 2*header, 0
+	var offsets [driver.Protocols]int
+	for p, n := range sizes {
 		if n < 0 || n%driver.Steps != 0 || n > MaxMessage {
 			return fmt.Errorf("nettransport: a buffer of %d bytes, want a multiple of %d up to %d", n, driver.Steps, MaxMessage)
 		}
-		total += n
+		in := &host
+		if at.gpu[p] {
+			in = &device
+		}
+		offsets[p] = *in
+		*in += (n + header - 1) / header * header
 	}
-	if e.memory, err = mr.Alloc(total); err != nil {
+	if e.memory, err = mr.Alloc(host); err != nil {
 		return err
 	}
-	at := 0
-	part := func(n int) *mr.Buffer {
-		if n == 0 || err != nil {
-			return nil
-		}
+	e.sizes, e.conn.FIFO = sizes, true
+	part := func(at, n int) *mr.Buffer {
 		var b *mr.Buffer
-		b, err = e.memory.Slice(at, n)
-		at += n
+		if err == nil {
+			b, err = e.memory.Slice(at, n)
+		}
 		return b
 	}
-	e.conn = driver.Conn{SendMem: part(header), RecvMem: part(header), FIFO: true}
+	e.conn.SendMem, e.conn.RecvMem = part(0, header), part(header, header)
 	for p, n := range sizes {
-		e.conn.Buffers[p] = part(n)
+		if n > 0 && !at.gpu[p] {
+			e.conn.Buffers[p] = part(offsets[p], n)
+		}
 	}
 	if err == nil {
 		e.head, err = mr.View[driver.SendMem](e.memory, 0)
@@ -130,12 +166,45 @@ func (e *end) allocate(sizes [driver.Protocols]int) (err error) {
 	if err == nil {
 		e.tail, err = mr.View[driver.RecvMem](e.memory, header)
 	}
-	if err == nil {
-		for i := range e.tail.ConnFIFO {
-			e.tail.ConnFIFO[i].Size = -1
+	if err != nil {
+		return err
+	}
+	for i := range e.tail.ConnFIFO {
+		e.tail.ConnFIFO[i].Size = -1
+	}
+	if e.gpu.c == nil {
+		return nil
+	}
+	return e.share(host, device, offsets, at)
+}
+
+// share makes the buffers in GPU memory, and the GPU reach those of the host.
+func (e *end) share(host, device int, offsets [driver.Protocols]int, at places) error {
+	g := &e.gpu
+	base, err := g.c.RegisterHost(uintptr(e.memory.Addr()), host)
+	if err != nil {
+		return fmt.Errorf("nettransport: buffers for the GPU: %w", err)
+	}
+	g.registered = uintptr(e.memory.Addr())
+	if device > 0 {
+		if g.memory, err = g.c.Alloc(device); err == nil {
+			err = g.clear(g.memory, device)
+		}
+		if err != nil {
+			return fmt.Errorf("nettransport: buffers on the GPU: %w", err)
 		}
 	}
-	return err
+	c := &driver.GPUConn{Context: g.c, Head: base, Tail: base + header, FIFO: base + header + gpu.Ptr(unsafe.Offsetof(e.tail.ConnFIFO))}
+	for p, n := range e.sizes {
+		if c.Steps[p] = n / driver.Steps; n == 0 {
+			continue
+		}
+		if c.Buffers[p] = base + gpu.Ptr(offsets[p]); at.gpu[p] {
+			c.Buffers[p] = g.memory + gpu.Ptr(offsets[p])
+		}
+	}
+	e.conn.GPU = c
+	return nil
 }
 
 // Connect is [driver.Connector.Connect].
@@ -151,11 +220,8 @@ func (e *end) Connect(in *driver.Blob) (done bool, err error) {
 	if !done || err != nil {
 		return false, err
 	}
-	for p, b := range e.conn.Buffers {
-		if b == nil {
-			continue
-		}
-		if e.mrs[p], err = e.comm.RegMR(b); err != nil {
+	for p := range driver.Protocol(driver.Protocols) {
+		if err := e.register(p); err != nil {
 			return false, err
 		}
 	}
@@ -211,6 +277,7 @@ func (e *end) Close() error {
 		errs = append(errs, e.comm.Close())
 		e.comm = nil
 	}
+	errs = append(errs, e.gpu.close())
 	for _, b := range []*mr.Buffer{e.conn.SendMem, e.conn.RecvMem, e.conn.Buffers[0], e.conn.Buffers[1], e.conn.Buffers[2], e.memory} {
 		if b != nil {
 			errs = append(errs, b.Close())

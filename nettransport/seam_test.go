@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
+	devices "github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
@@ -28,13 +30,21 @@ type ranks struct {
 
 const simpleBytes = 64 << 10
 
-func newRanks(t *testing.T, n, channels int, fabric *memdriver.Driver, wrap func(rank int, t core.Transport) core.Transport) *ranks {
+func newRanks(t *testing.T, n, channels int, fabric devices.Driver, wrap func(rank int, t core.Transport) core.Transport) *ranks {
+	t.Helper()
+	return newRanksWith(t, n, channels, fabric, wrap, func(int, *Config) {})
+}
+
+func newRanksWith(t *testing.T, n, channels int, fabric devices.Driver, wrap func(rank int, t core.Transport) core.Transport,
+	set func(rank int, c *Config)) *ranks {
 	t.Helper()
 	jobs := bootstrap.InMemory(n, nil)
 	r := &ranks{comms: make([]*core.Communicator, n)}
 	var all sync.WaitGroup
 	for rank := range n {
-		net, err := New(Config{Find: []ibverbs.Option{ibverbs.WithDrivers(fabric)}, Net: localNet(), Log: quiet})
+		c := Config{Find: []ibverbs.Option{ibverbs.WithDrivers(fabric)}, Net: localNet(), Log: quiet}
+		set(rank, &c)
+		net, err := New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +95,14 @@ func (r *ranks) connect(ctx context.Context, links func(rank int) core.Links) []
 // finds in those of the other, by SIMPLE and by LL, over many more steps than the buffers hold.
 func TestNetInTheSetUpLoop(t *testing.T) {
 	const n, channels = 3, 2
-	r := newRanks(t, n, channels, memdriver.New(memdriver.Config{}), func(_ int, t core.Transport) core.Transport { return t })
+	ringOfRanks(t, newRanks(t, n, channels, memdriver.New(memdriver.Config{}), unchanged), n, channels)
+}
+
+func unchanged(_ int, t core.Transport) core.Transport { return t }
+
+// ringOfRanks connects n ranks in a ring, moves operations around on each channel, and gives why rank 0 reaches rank 1 so.
+func ringOfRanks(t *testing.T, r *ranks, n, channels int) core.Choice {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for rank, err := range r.connect(ctx, func(rank int) core.Links { return core.Ring(rank, n, channels) }) {
@@ -93,7 +110,8 @@ func TestNetInTheSetUpLoop(t *testing.T) {
 			t.Fatalf("rank %d: %v", rank, err)
 		}
 	}
-	if why, ok := r.comms[0].Why(core.End{Peer: 1, Send: true}); !ok || why.Transport != "NET" {
+	why, ok := r.comms[0].Why(core.End{Peer: 1, Send: true})
+	if !ok || why.Transport != "NET" {
 		t.Errorf("%v", why)
 	}
 	seed := rand.Uint64()
@@ -119,6 +137,7 @@ func TestNetInTheSetUpLoop(t *testing.T) {
 			e.Drop(r.comms[rank].Connector(core.End{Peer: (rank + n - 1) % n, Channel: channel}).Proxy())
 		}
 	}
+	return why
 }
 
 // plan is the operations of a connection: both ends draw the same.
@@ -175,6 +194,26 @@ func views(t *testing.T, c core.Connector) (*driver.Conn, *driver.SendMem, *driv
 	return c.Conn(), head, tail
 }
 
+// store and load are how the kernel reaches the buffers, in host memory or in the GPU's.
+func store(t *testing.T, c *driver.Conn, p core.Protocol, slot int, data []byte) {
+	if b := c.Buffers[p]; b != nil {
+		copy(b.Bytes()[slot*b.Len()/driver.Steps:], data)
+	} else if err := c.GPU.Context.WriteTo(c.GPU.Buffers[p]+gpu.Ptr(slot*c.GPU.Steps[p]), data); err != nil {
+		t.Error(err)
+	}
+}
+
+func load(t *testing.T, c *driver.Conn, p core.Protocol, slot, n int) []byte {
+	if b := c.Buffers[p]; b != nil {
+		return b.Bytes()[slot*b.Len()/driver.Steps:][:n]
+	}
+	b := make([]byte, n)
+	if err := c.GPU.Context.ReadFrom(b, c.GPU.Buffers[p]+gpu.Ptr(slot*c.GPU.Steps[p])); err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
 // produce is the sending kernel.
 func produce(t *testing.T, ctx context.Context, e *core.Engine, c core.Connector, r *rand.Rand) {
 	conn, head, tail := views(t, c)
@@ -183,19 +222,19 @@ func produce(t *testing.T, ctx context.Context, e *core.Engine, c core.Connector
 		ended := make(chan error, 1)
 		e.Start(c.Proxy(), p.op, func(err error) { ended <- err })
 		step = (step + uint64(p.op.ChunkSteps) - 1) / uint64(p.op.ChunkSteps) * uint64(p.op.ChunkSteps)
-		b := conn.Buffers[p.op.Protocol].Bytes()
 		for _, data := range p.data {
 			slice := uint64(p.op.SliceSteps)
 			slot := step % driver.Steps
 			if !wait(t, ctx, "room", func() bool { return atomic.LoadUint64(&head.Head)+driver.Steps >= step+slice }) {
 				return
 			}
-			at := b[int(slot)*len(b)/driver.Steps:]
 			if p.op.Protocol == core.LL {
 				atomic.StoreInt64(&tail.ConnFIFO[slot].Size, int64(2*len(data)))
-				storeLL(at, data, uint32(step+1))
+				lines := make([]byte, 2*len(data))
+				storeLL(lines, data, uint32(step+1))
+				store(t, conn, core.LL, int(slot), lines)
 			} else {
-				copy(at, data)
+				store(t, conn, core.Simple, int(slot), data)
 				atomic.StoreInt64(&tail.ConnFIFO[slot].Size, int64(len(data)))
 				atomic.StoreUint64(&tail.Tail, step+slice)
 			}
@@ -234,7 +273,6 @@ func consume(t *testing.T, ctx context.Context, e *core.Engine, c core.Connector
 		e.Start(c.Proxy(), p.op, func(err error) { ended <- err })
 		step = (step + uint64(p.op.ChunkSteps) - 1) / uint64(p.op.ChunkSteps) * uint64(p.op.ChunkSteps)
 		atomic.StoreUint64(&head.Head, step)
-		b := conn.Buffers[p.op.Protocol].Bytes()
 		for _, want := range p.data {
 			slice := uint64(p.op.SliceSteps)
 			slot := step % driver.Steps
@@ -242,7 +280,7 @@ func consume(t *testing.T, ctx context.Context, e *core.Engine, c core.Connector
 				return
 			}
 			size := atomic.LoadInt64(&tail.ConnFIFO[slot].Size)
-			got := b[int(slot)*len(b)/driver.Steps:][:size]
+			got := load(t, conn, p.op.Protocol, int(slot), int(size))
 			if p.op.Protocol == core.LL {
 				lines := make([]byte, 2*len(want))
 				storeLL(lines, want, uint32(step+1))
@@ -372,7 +410,7 @@ func TestNetRefuses(t *testing.T) {
 
 func TestProxyRefusesOperations(t *testing.T) {
 	e := &end{}
-	if err := e.allocate([driver.Protocols]int{0, 0, 1 << 10}); err != nil {
+	if err := e.allocate([driver.Protocols]int{0, 0, 1 << 10}, places{}); err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()

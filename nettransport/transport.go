@@ -63,11 +63,15 @@ func (t *Transport) NICs() []Properties {
 
 // Listen waits for peers that will send over this NIC. ctx bounds this call only. The caller closes the Listener.
 func (t *Transport) Listen(ctx context.Context, nic int) (*Listener, error) {
+	return t.listen(ctx, nic, false)
+}
+
+func (t *Transport) listen(ctx context.Context, nic int, flushes bool) (*Listener, error) {
 	n, err := t.nic("listen", nic)
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{t: t}
+	l := &Listener{t: t, flushes: flushes}
 	if l.l, err = t.cfg.Net.Serve(ctx, l.local(n)); err != nil {
 		return nil, err
 	}

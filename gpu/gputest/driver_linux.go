@@ -16,6 +16,8 @@ type Config struct {
 	Attributes map[gpu.Attribute]int
 	// Kernels is what Load finds, by name, whatever the text.
 	Kernels map[string]Kernel
+	// OpaqueDMABuf makes descriptors of DMABuf ones that cannot be mapped, as those of NVIDIA's GPUs.
+	OpaqueDMABuf bool
 	// Links is the answer of Links for each device.
 	Links map[int][]gpu.Link
 }

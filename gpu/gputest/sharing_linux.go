@@ -104,6 +104,10 @@ func (c *context) DMABuf(p gpu.Ptr, n int) (fd int, offset uint64, err error) {
 	if sp.file == nil {
 		return -1, 0, c.invalid("DMABuf", detail("%#x was imported", uint64(p)))
 	}
+	if c.d.config.OpaqueDMABuf {
+		fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC)
+		return fd, uint64(p) - sp.at, os.NewSyscallError("eventfd2", err)
+	}
 	fd, err = duplicate(int(sp.file.Fd()))
 	return fd, uint64(p) - sp.at, err
 }

@@ -23,6 +23,8 @@ func Variables() []Variable { return slices.Clone(table) }
 var table = []Variable{
 	{"NCCL_BUFFSIZE", "4194304", "bytes of the SIMPLE buffer of a connection"},
 	{"NCCL_CONNECT_ROUND_MAX_PEERS", "128", "steps of the set-up loop before connections are awaited"},
+	{"NCCL_DMABUF_ENABLE", "1", "0: GPU memory is not registered by DMA-BUF"},
+	{"NCCL_GDR_FLUSH_DISABLE", "0", "1: what devices wrote into GPU memory is not flushed"},
 	{"NCCL_HOSTID", "host name and boot id", "text that stands for the host: ranks with different ones do not share memory"},
 	{"NCCL_IB_ADAPTIVE_ROUTING", "-2", "1, 0: the network may reorder packets; -2: on InfiniBand it may"},
 	{"NCCL_IB_ADDR_FAMILY", "AF_INET", "AF_INET or AF_INET6: family of the GID that is chosen on RoCE"},
@@ -45,6 +47,9 @@ var table = []Variable{
 	{"NCCL_LL128_BUFFSIZE", "4915200", "bytes of the LL128 buffer of a connection"},
 	{"NCCL_LL_BUFFSIZE", "524288", "bytes of the LL buffer of a connection"},
 	{"NCCL_NET_DISABLE_INTRA", "0", "1: no network between ranks of one host"},
+	{"NCCL_NET_FORCE_FLUSH", "0", "1: what devices wrote into GPU memory is flushed, also where the GPU needs none"},
+	{"NCCL_NET_GDR_LEVEL", "PXB", "greatest distance between a GPU and a device that reaches its memory: LOC, PIX, PXB, PHB, SYS or an old number"},
+	{"NCCL_NET_GDR_READ", "-2", "1, 0: devices send from GPU memory or do not; -2: they do from Ampere on, or beside NVLink"},
 	{"NCCL_P2P_DISABLE", "0", "1: no GPU memory is shared between ranks"},
 	{"NCCL_P2P_LEVEL", "PXB", "greatest distance between GPUs that share memory: LOC, NVL, PIX, PXB, PHB, SYS or an old number"},
 	{"NCCL_SHM_DISABLE", "0", "1: no host memory is shared between ranks"},

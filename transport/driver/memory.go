@@ -41,15 +41,17 @@ type Conn struct {
 	Buffers [Protocols]*mr.Buffer
 	// FIFO tells that sizes of steps go through RecvMem's ConnFIFO, because a proxy needs them.
 	FIFO bool
-	// GPU is the connection where a GPU's kernels or copies move the data; the fields above are nil then.
+	// GPU is the connection as this rank's GPU addresses it, where its kernels or copies move the data; nil without one. The fields
+	// above are nil where the connection is in the memory of GPUs alone.
 	GPU *GPUConn
 }
 
-// GPUConn is a connection in the memory of GPUs, as this end's GPU addresses it.
+// GPUConn is a connection as this end's GPU addresses it, in the memory of GPUs or in host memory that it reaches.
 type GPUConn struct {
 	Context gpu.Context // this end's GPU; the rank's, not the connection's
 	Head    gpu.Ptr     // in SendMem: the number of steps consumed
 	Tail    gpu.Ptr     // in RecvMem: the number of steps produced
+	FIFO    gpu.Ptr     // RecvMem's ConnFIFO where a proxy needs the sizes of steps, else 0
 	// Buffers are the data buffers by [Protocol], 0 where there is none, and Steps the bytes of a step of each.
 	Buffers [Protocols]gpu.Ptr
 	Steps   [Protocols]int
