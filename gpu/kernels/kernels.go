@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/purerdma/purerdma/gpu"
 )
@@ -35,6 +36,8 @@ type Channel struct {
 	Tail   gpu.Ptr // the producer writes how many it has produced; LL has none
 	First  uint64  // step with which the message begins
 	Step   int     // bytes of a slot, a multiple of 16; LL carries half of it
+	// FIFO is the slots in which producers leave the size of each step for a proxy (ncclConnFifo), behind Tail; 0 for none.
+	FIFO gpu.Ptr
 }
 
 // Steps is how many steps a message of n bytes takes that has payload bytes in
@@ -99,11 +102,17 @@ func (s *Set) launch(which int, stream gpu.Stream, abort gpu.Ptr, channels []Cha
 	le := binary.LittleEndian
 	le.PutUint64(params[:], uint64(abort))
 	for i, c := range channels {
+		fifo := c.FIFO - c.Tail
+		if c.FIFO == 0 {
+			fifo = 0
+		} else if fifo == 0 || fifo > math.MaxUint32 {
+			return fmt.Errorf("channel %d: the sizes at %#x do not lie behind the tail at %#x", i, uint64(c.FIFO), uint64(c.Tail))
+		}
 		if c.Step < 16 || c.Step%16 != 0 || c.Bytes < 0 {
 			return fmt.Errorf("channel %d: %d bytes in steps of %d, want a multiple of 16", i, c.Bytes, c.Step)
 		}
 		b := params[8+i*channelSize:]
-		for j, v := range [...]uint64{uint64(c.Data), uint64(c.Bytes), uint64(c.Buffer), uint64(c.Head), uint64(c.Tail), c.First, uint64(c.Step)} {
+		for j, v := range [...]uint64{uint64(c.Data), uint64(c.Bytes), uint64(c.Buffer), uint64(c.Head), uint64(c.Tail), c.First, uint64(c.Step) | uint64(fifo)<<32} {
 			le.PutUint64(b[8*j:], v)
 		}
 	}

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -172,6 +173,7 @@ func suite(t *testing.T, c gpu.Context, biggest int) {
 		message(t, l, true, 1, 40*step/2+1, 0, 0, 2)
 		must(t, l.set.Close())
 	})
+	t.Run("sizes for a proxy", func(t *testing.T) { proxied(t, c) })
 	t.Run("abort", func(t *testing.T) {
 		l := newLink(t, c, 2, 4096)
 		n := 100 * 4096
@@ -200,6 +202,44 @@ func suite(t *testing.T, c gpu.Context, biggest int) {
 		}
 		must(t, l.set.Close())
 	})
+}
+
+// proxied has producers leave the size of each step behind the tail, as a proxy wants it.
+func proxied(t *testing.T, c gpu.Context) {
+	const step, fifo, slot = 512, 128, 24
+	l := newLink(t, c, 1, step)
+	recvMem := get(c.Alloc(4096))(t)
+	must(t, c.WriteTo(recvMem, make([]byte, 4096)))
+	for _, p := range []struct {
+		send, recv    func(gpu.Stream, gpu.Ptr, []Channel) error
+		payload, line int
+	}{{l.set.SendSimple, l.set.RecvSimple, step, 1}, {l.set.SendLL, l.set.RecvLL, step / 2, 2}} {
+		n := 3*p.payload + 40
+		data := get(c.Alloc(n))(t)
+		first := l.next[0]
+		for _, run := range []func(gpu.Stream, gpu.Ptr, []Channel) error{p.send, p.recv} {
+			cs := l.channels(1, data, n, p.payload)
+			cs[0].Tail, cs[0].FIFO = recvMem, recvMem+fifo
+			must(t, run(l.send, l.abort, cs))
+		}
+		must(t, c.Synchronize(l.send))
+		l.moved(l.channels(1, data, n, p.payload), p.payload)
+		got := make([]byte, 4096)
+		must(t, c.ReadFrom(got, recvMem))
+		for i, want := range []int{p.payload, p.payload, p.payload, 40} {
+			at := fifo + slot*int((first+uint64(i))%Slots) + 8
+			if size := binary.LittleEndian.Uint64(got[at:]); size != uint64(want*p.line) {
+				t.Errorf("step %d has %d bytes, want %d", i, size, want*p.line)
+			}
+		}
+		must(t, c.Free(data))
+	}
+	cs := []Channel{{Step: step, Tail: recvMem + fifo, FIFO: recvMem}}
+	if err := l.set.SendSimple(l.send, l.abort, cs); err == nil {
+		t.Error("sizes before the tail were taken")
+	}
+	must(t, c.Free(recvMem))
+	must(t, l.set.Close())
 }
 
 func TestSteps(t *testing.T) {

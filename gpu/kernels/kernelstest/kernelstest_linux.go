@@ -34,6 +34,7 @@ type run struct {
 	head, tail gpu.Ptr
 	step       uint64
 	size       int
+	fifo       gpu.Ptr
 	done       bool
 }
 
@@ -46,7 +47,10 @@ func each(step func(*run) (moved bool, err error)) gputest.Kernel {
 		for i := range runs {
 			at := 8 + 56*i
 			runs[i] = &run{m: m, abort: gpu.Ptr(word(0)), data: gpu.Ptr(word(at)), left: int(word(at + 8)), buffer: gpu.Ptr(word(at + 16)),
-				head: gpu.Ptr(word(at + 24)), tail: gpu.Ptr(word(at + 32)), step: word(at + 40), size: int(word(at + 48))}
+				head: gpu.Ptr(word(at + 24)), tail: gpu.Ptr(word(at + 32)), step: word(at + 40), size: int(uint32(word(at + 48)))}
+			if off := word(at+48) >> 32; off != 0 {
+				runs[i].fifo = runs[i].tail + gpu.Ptr(off)
+			}
 		}
 		for left := len(runs); left > 0; {
 			idle := true
@@ -116,6 +120,14 @@ func (r *run) free() (bool, error) {
 	return r.step < h+slots, err
 }
 
+// sized tells a proxy what the step has.
+func (r *run) sized(n int) error {
+	if r.fifo == 0 {
+		return nil
+	}
+	return r.m.Store(r.fifo+gpu.Ptr(24*(r.step%slots)+8), uint64(n))
+}
+
 func simpleSend(r *run) (bool, error) {
 	if ok, err := r.free(); !ok || err != nil {
 		return false, err
@@ -130,6 +142,9 @@ func simpleSend(r *run) (bool, error) {
 		return false, err
 	}
 	copy(to, from)
+	if err := r.sized(n); err != nil {
+		return false, err
+	}
 	r.next(n)
 	return true, r.m.Store(r.tail, r.step)
 }
@@ -167,6 +182,9 @@ func llSend(r *run) (bool, error) {
 	count := lines(n)
 	if r.step&0x7ffffff8 == 0x7ffffff8 {
 		count = r.size / 16
+	}
+	if err := r.sized(16 * count); err != nil {
+		return false, err
 	}
 	flag := uint32(r.step + 1)
 	at := r.buffer + gpu.Ptr(int(r.step%slots)*r.size)
