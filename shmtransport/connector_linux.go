@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/transport/driver"
 )
@@ -33,6 +34,7 @@ type Connector struct {
 	joined *Conn
 
 	parts    []*mr.Buffer
+	shown    uintptr      // what the GPU has registered, 0 for nothing
 	conn     *driver.Conn // once connected
 	sender   *Sender
 	receiver *Receiver
@@ -190,6 +192,9 @@ func (c *Connector) finish() (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := c.register(conn); err != nil {
+		return false, err
+	}
 	s, r, err := c.joined.Split()
 	if err != nil {
 		return false, err
@@ -203,6 +208,28 @@ func (c *Connector) finish() (done bool, err error) {
 	}
 	c.conn = conn
 	return true, nil
+}
+
+// register makes the rank's GPU reach the memory, if there is one.
+func (c *Connector) register(conn *driver.Conn) error {
+	g := c.transport.config.GPU
+	if g == nil {
+		return nil
+	}
+	base, err := g.RegisterHost(uintptr(c.all.Addr()), c.all.Len())
+	if err != nil {
+		return fmt.Errorf("shared memory for the GPU: %w", err)
+	}
+	c.shown = uintptr(c.all.Addr())
+	at := base + 2*pageSize
+	conn.GPU = &driver.GPUConn{Context: g, Head: base, Tail: base + pageSize}
+	for p, n := range c.mine.buffers {
+		if n > 0 {
+			conn.GPU.Buffers[p], conn.GPU.Steps[p] = at, n/driver.Steps
+		}
+		at += gpu.Ptr(part(n))
+	}
+	return nil
 }
 
 // Conn implements [driver.Connector].
@@ -262,6 +289,9 @@ func (c *Connector) Close() error {
 	defer c.mu.Unlock()
 	if c.joined != nil {
 		errs = append(errs, c.joined.Close())
+	}
+	if c.shown != 0 {
+		errs = append(errs, c.transport.config.GPU.UnregisterHost(c.shown))
 	}
 	for _, b := range c.parts {
 		errs = append(errs, b.Close())

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/transport/driver"
 )
 
@@ -56,7 +57,10 @@ func (*File) Close() error { return nil }
 func AttachFile(string, string) (*Conn, error) { return nil, errLinux }
 
 // Config of a Transport, which is for Linux.
-type Config struct{ Addr, Dir string }
+type Config struct {
+	Addr, Dir string
+	GPU       gpu.Context
+}
 
 // Transport is for Linux.
 type Transport struct{}

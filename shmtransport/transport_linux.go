@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/transport/driver"
 )
@@ -23,6 +24,10 @@ type Config struct {
 	Addr string
 	// Dir is where files lie that are used when no socket reaches: "" is /dev/shm.
 	Dir string
+	// GPU is the rank's GPU, nil without one; it stays the caller's, and open as long as the communicators. Each connection's memory is
+	// registered with it, so that its kernels and copies reach what the other rank's GPU writes, also where GPUs do not reach each other's
+	// memory. None of them may be at work on a connection that is closed.
+	GPU gpu.Context
 }
 
 // Transport is SHM behind transport/driver, for one rank. Package transport looks at NCCL_SHM_DISABLE; this one does not.
