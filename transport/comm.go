@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/purerdma/purerdma/internal/cause"
@@ -46,6 +47,9 @@ type Communicator struct {
 	end        context.CancelFunc
 
 	turn chan struct{} // holds one token: the right to begin a round
+
+	sendLanes, recvLanes []atomic.Pointer[lane] // of messages, by peer
+	self                 self
 
 	mu      sync.Mutex
 	conns   map[End]*entry
@@ -104,6 +108,7 @@ func newCommunicator(cfg *Config) (*Communicator, error) {
 	}
 	c := &Communicator{job: cfg.Job, rank: cfg.Job.Rank(), size: cfg.Job.Size(), channels: cfg.Channels, log: cfg.Log,
 		transports: append(slices.Clone(cfg.Transports), collNet{}), conns: map[End]*entry{}, turn: make(chan struct{}, 1)}
+	c.sendLanes, c.recvLanes = make([]atomic.Pointer[lane], c.size), make([]atomic.Pointer[lane], c.size)
 	c.turn <- struct{}{}
 	c.life, c.end = context.WithCancel(context.Background())
 	if cfg.Variables == nil {
@@ -335,19 +340,32 @@ func (c *Communicator) commit(made []*entry) error {
 	for _, e := range made {
 		c.conns[e.end] = e
 	}
+	c.addLanes(made)
 	return nil
 }
 
-// Close closes all connectors. Peers find out as their transports do; a Connect under way fails. The job stays open. A second call is nil.
+// Close closes all connectors. Peers find out as their transports do; a Connect under way fails, and so do messages. The job stays open. A
+// second call is nil.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
 	c.closed = true
 	conns := c.conns
 	c.conns = map[End]*entry{}
 	c.mu.Unlock()
 	c.end()
 	c.working.Wait()
+	c.self.end(ErrClosed)
+	for _, l := range c.lanes() {
+		_ = l.cut(ErrClosed)
+	}
 	var errs []error
+	for _, l := range c.lanes() {
+		errs = append(errs, l.free())
+	}
 	for _, e := range conns {
 		if err := e.connector.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("transport: close %s: %w", e.end, err))

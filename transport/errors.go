@@ -3,6 +3,8 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 )
 
 // Causes, for errors.Is.
@@ -17,9 +19,51 @@ var (
 	ErrConfig = errors.New("the ranks' configurations differ")
 	// ErrPeerFailed says that another rank has failed; the error holds its words.
 	ErrPeerFailed = errors.New("the rank failed")
-	// ErrProtocol says that a rank sent what this protocol does not allow.
-	ErrProtocol = errors.New("not the set-up's protocol")
+	// ErrProtocol says that a rank sent what the protocol of set-up or messages does not allow.
+	ErrProtocol = errors.New("not this release's protocol")
+	// ErrNotConnected says that messages to a rank have no connection.
+	ErrNotConnected = errors.New("not connected for messages: all ranks must call Connect with Pairs, or other Links of ConnIndex 0, first")
+	// ErrGPUMemory says that a connection or a buffer is in the memory of a GPU, which the processor does not reach.
+	ErrGPUMemory = errors.New("in the memory of a GPU: messages are moved by the processor")
+	// ErrPeerClosed says that the peer has closed its communicator, in order. It is also io.EOF.
+	ErrPeerClosed = fmt.Errorf("the peer has closed its communicator: %w", io.EOF)
+	// ErrCut says that a message was given up in its middle, by its sender, after which nothing more can be sent that way.
+	ErrCut = errors.New("a message was given up in its middle, which ends the connection")
+	// ErrTooLong is for a message larger than MaxMessage. It is also EMSGSIZE.
+	ErrTooLong = fmt.Errorf("too long: %w", syscall.EMSGSIZE)
+	errNoPeer  = errors.New("there is no such rank")
 )
+
+// PeerError is a message that has failed, and the rank it was to or from.
+type PeerError struct {
+	Op        string // "send to", "receive from"
+	Peer      int
+	Addr      string // of its bootstrap
+	Transport string // "SHM"; "" without a connection
+	Err       error
+}
+
+func (e *PeerError) Error() string {
+	by := ""
+	if e.Transport != "" {
+		by = " by " + e.Transport
+	}
+	return fmt.Sprintf("transport: %s rank %d at %s%s: %v", e.Op, e.Peer, e.Addr, by, e.Err)
+}
+
+// Unwrap is the cause.
+func (e *PeerError) Unwrap() error { return e.Err }
+
+// SizeError says that a message was longer than the buffer given for it. The message is lost, and those after it are not touched. It is
+// also io.ErrShortBuffer.
+type SizeError struct{ Message, Buffer int } // bytes
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("the message has %d bytes, the buffer %d", e.Message, e.Buffer)
+}
+
+// Is makes it io.ErrShortBuffer.
+func (e *SizeError) Is(target error) bool { return target == io.ErrShortBuffer }
 
 // RankError is a failure to connect, and the rank at which it happened, which every rank's error names alike.
 type RankError struct {

@@ -56,6 +56,14 @@ func Mesh(rank, size, channels int) Links {
 	return l
 }
 
+// Pairs is the links of every rank with every other for the messages of [Communicator.Send] and its like: Mesh with connection index 0.
+// NCCL's send and receive have index 1, whose buffers many peers share.
+func Pairs(rank, size, channels int) Links {
+	l := Mesh(rank, size, channels)
+	l.ConnIndex = 0
+	return l
+}
+
 func maskOf(channels int) uint64 {
 	if channels >= MaxChannels {
 		return ^uint64(0)

@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"errors"
-	"log/slog"
 	"net/netip"
 	"sync"
 	"testing"
@@ -21,7 +20,7 @@ import (
 func TestSharedMemoryAndNetworkTogether(t *testing.T) {
 	hosts := []string{"one", "one", "two", "two", "two"}
 	n := len(hosts)
-	quiet := slog.New(slog.DiscardHandler)
+
 	fabric := memdriver.New(memdriver.Config{})
 	jobs := bootstrap.InMemory(n, nil)
 	comms := make([]*transport.Communicator, n)

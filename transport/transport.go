@@ -8,6 +8,12 @@
 //	err = comm.Connect(ctx, transport.Ring(job.Rank(), job.Size(), 2))
 //	next := comm.Connector(transport.End{Peer: 1, Channel: 0, Send: true}).Conn()
 //
+// What goes through a connection's buffers is the program's affair, or this package's, which moves messages of bytes between the memories
+// of processors: [Communicator.Send], [Communicator.Recv], [Communicator.SendRecv].
+//
+//	err = comm.Connect(ctx, transport.Pairs(job.Rank(), job.Size(), 2))
+//	err = comm.Send(ctx, 1, []byte("hello"))
+//
 // # The loop
 //
 // In step i a rank receives from rank − i and sends to rank + i. It lets the chosen transport set up its ends, channel by channel, those
@@ -15,6 +21,17 @@
 // theirs. Where both peers are the same rank it is one message each way, and what comes first in the peer's is what it receives,
 // so what this rank sends. After 128 steps, or the last, all ends of these steps are connected, polled in turn, before the next batch
 // begins. Then every rank tells each of its peers that it has finished, since a fast one might free what a slow one has still to map.
+//
+// # Messages
+//
+// Messages take the connections of index 0, on all channels that the first Connect for a pair has connected: the ring of a transport that
+// has one for processors (SHM), else SIMPLE in NCCL's layout, with the proxies moved by the calls that wait. Message number k of a pair
+// begins on channel k modulo their number, with its size; one of more than 64 KiB is divided into equal parts of at least that, multiples of
+// 128 bytes but for the last, on as many of the channels that follow. A connection whose buffers the program uses itself, or
+// gives to an [Engine], must not carry messages, too.
+//
+// While there is no call nothing runs. A call that waits over SHM, alone, sleeps until the peer wakes it; over a network, where it is
+// the call that moves the data, and where it waits for several things, it looks, yields, and sleeps for up to a millisecond between looks.
 //
 // # Where it is more than NCCL's
 //

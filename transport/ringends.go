@@ -1,0 +1,96 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/purerdma/purerdma/transport/driver"
+)
+
+// ringEnd is what both ends of a ring have: they move their bytes themselves.
+type ringEnd struct{ connector Connector }
+
+func (r ringEnd) progress() (bool, error) { return false, nil }
+func (r ringEnd) sleeps() bool            { return true }
+func (r ringEnd) cut() error              { return r.connector.Close() }
+func (r ringEnd) free() error             { return nil }
+
+// ringOut is the sending end of a ring. What it has taken the peer has.
+type ringOut struct {
+	ringEnd
+	s     driver.RingSender
+	begun [headerBytes + inlineBytes]byte
+}
+
+func (r *ringOut) begin(size int, b []byte) (taken int, ok bool, err error) {
+	binary.LittleEndian.PutUint64(r.begun[:], uint64(size))
+	n := headerBytes
+	if size <= inlineBytes {
+		taken = copy(r.begun[headerBytes:], b)
+		n += taken
+	}
+	if ok, err = r.s.TrySend(r.begun[:n]); !ok {
+		return 0, false, err
+	}
+	return taken, true, nil
+}
+
+func (r *ringOut) put(b []byte) (int, error) {
+	b = b[:min(len(b), pieceBytes)]
+	ok, err := r.s.TrySend(b)
+	if !ok {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (r *ringOut) sent() uint64                   { return 0 }
+func (r *ringOut) gone() uint64                   { return 0 }
+func (r *ringOut) wait(ctx context.Context) error { return r.s.Wait(ctx) }
+
+// ringIn is the receiving end of a ring.
+type ringIn struct {
+	ringEnd
+	r driver.RingReceiver
+}
+
+func (r *ringIn) header() (size int, first []byte, ok bool, err error) {
+	b, left, ok, err := r.r.Next()
+	if !ok {
+		return 0, nil, false, ended(err)
+	}
+	if left > 0 || len(b) < headerBytes {
+		return 0, nil, false, fmt.Errorf("%w: a header of %d bytes", ErrProtocol, len(b)+left)
+	}
+	if size, err = getHeader(b); err != nil {
+		return 0, nil, false, err
+	}
+	if first = b[headerBytes:]; len(first) > 0 && len(first) != size {
+		return 0, nil, false, fmt.Errorf("%w: %d bytes that begin a message of %d", ErrProtocol, len(b), size)
+	}
+	return size, first, true, nil
+}
+
+func (r *ringIn) next(rest int) ([]byte, bool, error) {
+	b, left, ok, err := r.r.Next()
+	if !ok {
+		return nil, false, ended(err)
+	}
+	if len(b) == 0 || len(b) > rest || left > rest-len(b) {
+		return nil, false, fmt.Errorf("%w: a piece of %d bytes, of which %d are here, of a part of which %d are to come", ErrProtocol, len(b)+left, len(b), rest)
+	}
+	return b, true, nil
+}
+
+// ended puts the end of a ring into words.
+func ended(err error) error {
+	if err == io.EOF {
+		return ErrPeerClosed
+	}
+	return err
+}
+
+func (r *ringIn) release() error                 { return r.r.Release() }
+func (r *ringIn) wait(ctx context.Context) error { return r.r.Wait(ctx) }
