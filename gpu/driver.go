@@ -68,6 +68,7 @@ const (
 	StreamMemOps                   // can streams wait for and write 32-bit words?
 	HostRegister                   // can RegisterHost?
 	CanFlushRemoteWrites           // can streams flush what other devices wrote?
+	SharedByProcesses              // do kernels of processes run beside each other (MPS), or in turns?
 )
 
 // BusID is a PCI address, which String prints as sysfs does. The zero value is

@@ -21,16 +21,18 @@ const (
 // offer is what one end tells the other of its piece, where NCCL's p2pConnectInfo
 // has it, as far as it has: bytes 0 to 191. Where NCCL has the address a token is.
 //
-//	0   i32 rank            24  64 bytes handle of kind IPC
-//	4   i32 read            88  u32 kind
+//	0   i32 rank            88  u32 kind
+//	4   i32 read            92  u32 1 = the owner shares its GPU by MPS
 //	8   u64 token           96  16 bytes UUID of the GPU
 //	16  u64 size            192 64 bytes name of the owner's socket, zero-padded
+//	24  64 bytes handle of kind IPC
 type offer struct {
 	rank   int
 	read   bool
 	token  uint64
 	size   int
 	kind   kind
+	mps    bool
 	handle gpu.IPCHandle
 	gpu    [16]byte
 	socket string
@@ -49,6 +51,9 @@ func (o *offer) encode(b *driver.Blob) {
 	le.PutUint64(b[16:], uint64(o.size))
 	copy(b[24:88], o.handle[:])
 	le.PutUint32(b[88:], uint32(o.kind))
+	if o.mps {
+		le.PutUint32(b[92:], 1)
+	}
 	copy(b[96:112], o.gpu[:])
 	copy(b[192:], o.socket)
 }
@@ -59,7 +64,7 @@ var errBlob = errors.New("implausible connection info")
 func decodeOffer(b *driver.Blob, peer *driver.PeerInfo, size int) (o offer, err error) {
 	le := binary.LittleEndian
 	o = offer{rank: int(int32(le.Uint32(b[0:]))), read: le.Uint32(b[4:]) == 1, token: le.Uint64(b[8:]), size: int(le.Uint64(b[16:])),
-		kind: kind(le.Uint32(b[88:])), handle: gpu.IPCHandle(b[24:88]), gpu: [16]byte(b[96:112])}
+		kind: kind(le.Uint32(b[88:])), mps: le.Uint32(b[92:]) == 1, handle: gpu.IPCHandle(b[24:88]), gpu: [16]byte(b[96:112])}
 	n := 192
 	for n < len(b) && b[n] != 0 {
 		n++
@@ -75,6 +80,8 @@ func decodeOffer(b *driver.Blob, peer *driver.PeerInfo, size int) (o offer, err 
 		return o, bad("read", le.Uint32(b[4:]), "0 or 1")
 	case o.kind > legacy:
 		return o, bad("kind", o.kind, "0 to 2")
+	case le.Uint32(b[92:]) > 1:
+		return o, bad("MPS", le.Uint32(b[92:]), "0 or 1")
 	case o.size != size:
 		return o, bad("size", o.size, size)
 	case o.gpu != peer.GPUUUID:

@@ -33,6 +33,9 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 		t.once.Do(func() {
 			t.log.Info("ranks share a GPU", "gpu", t.cfg.GPU.Device().Name, "rank", self.Rank, "peer", peer.Rank)
 		})
+		if !sharable && !t.mps {
+			return driver.Verdict{OK: true, Reason: "the same GPU, " + turns}
+		}
 		return driver.Verdict{OK: true, Reason: "the same GPU"}
 	}
 	if t.cfg.Disable {
@@ -61,12 +64,18 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	case !can:
 		return no("the GPUs do not reach each other's memory")
 	}
-	reason := ""
+	var reasons []string
 	if known {
-		reason = path.String()
+		reasons = append(reasons, path.String())
 	}
-	return driver.Verdict{OK: true, Reason: reason}
+	if !sharable && t.kind == legacy {
+		reasons = append(reasons, "by legacy handle: "+t.why)
+	}
+	return driver.Verdict{OK: true, Reason: strings.Join(reasons, ", ")}
 }
+
+// turns is why kernels of two processes on one GPU must not wait for each other.
+const turns = "on which processes take turns without MPS: copies move the data, and no kernels that wait"
 
 // apart is why two processes cannot share GPU memory, "" if they can.
 func (t *Transport) apart(self, peer *driver.PeerInfo) string {
@@ -78,7 +87,7 @@ func (t *Transport) apart(self, peer *driver.PeerInfo) string {
 	case t.kind == descriptor && self.NetNS != peer.NetNS:
 		return "different network namespaces: descriptors of memory do not get across"
 	case t.kind == none:
-		return "the GPU's driver shares memory neither by descriptor nor by legacy handle"
+		return "GPU memory cannot be shared: " + t.why
 	}
 	return ""
 }

@@ -52,7 +52,7 @@ func (c *connector) Connect(in *driver.Blob) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("GPU memory of rank %d: %w", c.r.Peer.Rank, err)
 	}
-	c.connect()
+	c.connect(&o)
 	return true, nil
 }
 
@@ -133,13 +133,20 @@ func (c *connector) imported(fd, size int) error {
 	return nil
 }
 
-// connect says where the data goes.
-func (c *connector) connect() {
+// connect says where the data goes, and whether kernels may move it.
+func (c *connector) connect(o *offer) {
 	send, recv := end{c.own.ptr, c.mine}, end{c.base, c.theirs}
 	if !c.r.Send {
 		send, recv = recv, send
 	}
 	g := &driver.GPUConn{Context: c.t.cfg.GPU, Head: send.base, Tail: recv.base, Read: c.read}
+	if !c.r.Self.SameProcess(c.r.Peer) && c.r.Self.GPUUUID == c.r.Peer.GPUUUID && !(c.t.mps && o.mps) {
+		g.NoKernels = "the ranks share a GPU " + turns
+		c.t.turns.Do(func() {
+			c.t.log.Warn("kernels of two processes take turns on the GPU: copies move the data", "gpu", c.t.cfg.GPU.Device().Name,
+				"rank", c.r.Self.Rank, "peer", c.r.Peer.Rank, "remedy", "run both under MPS (nvidia-cuda-mps-control -d)")
+		})
+	}
 	for p, n := range c.r.Buffers {
 		switch {
 		case recv.buffers[p] > 0:

@@ -23,7 +23,16 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestSuite(t *testing.T) {
 	d := gputest.New(gputest.Config{Kernels: kernelstest.Kernels()})
-	p2ptest.Run(t, p2ptest.Config{Driver: d, TwoProcesses: true, Biggest: 300005})
+	p2ptest.Run(t, p2ptest.Config{Driver: d, TwoProcesses: true, Counted: true, Biggest: 300005})
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left on the GPU: %v", left)
+	}
+}
+
+// Processes that take turns on the GPU.
+func TestSuiteWithoutMPS(t *testing.T) {
+	d := gputest.New(gputest.Config{Kernels: kernelstest.Kernels(), Attributes: map[gpu.Attribute]int{gpu.SharedByProcesses: 0}})
+	p2ptest.Run(t, p2ptest.Config{Driver: d, Counted: true, Biggest: 300005})
 	if left := d.Left(); len(left) > 0 {
 		t.Errorf("left on the GPU: %v", left)
 	}
@@ -77,6 +86,9 @@ func TestCanConnect(t *testing.T) {
 		change func(self, peer *driver.PeerInfo)
 		ok     bool
 		reason string
+		// missing is a driver that lacks the first attribute asked for.
+		missing bool
+		without string // what the reason does not say
 	}{
 		"two GPUs":                      {peer: 1, ok: true},
 		"the same GPU":                  {ok: true, reason: "same GPU"},
@@ -98,7 +110,13 @@ func TestCanConnect(t *testing.T) {
 		"another network namespace":     {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.NetNS++ }, reason: "network namespaces"},
 		"another namespace, legacy":     {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.NetNS++ }, ok: true},
 		"nothing shared, one process":   {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, ok: true},
-		"nothing shared, two processes": {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, reason: "neither by descriptor"},
+		"nothing shared, two processes": {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, reason: "too old to share memory by descriptor, and refuses a legacy handle: cuIpcGetMemHandle"},
+		"driver too old":                {attrs: map[gpu.Attribute]int{gpu.HasFDHandles: 0}, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: the GPU's driver is too old"},
+		"driver too old, no attribute":  {missing: true, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: the GPU's driver is too old"},
+		"descriptors switched off":      {config: p2ptransport.Config{NoCUMEM: true}, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: NCCL_CUMEM_ENABLE=0"},
+		"one GPU, MPS":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "the same GPU", without: "take turns"},
+		"one GPU, no MPS":               {attrs: map[gpu.Attribute]int{gpu.SharedByProcesses: 0}, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "take turns without MPS: copies move the data"},
+		"one GPU, no MPS, one process":  {attrs: map[gpu.Attribute]int{gpu.SharedByProcesses: 0}, ok: true, reason: "the same GPU", without: "take turns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.peers == nil {
@@ -116,9 +134,12 @@ func TestCanConnect(t *testing.T) {
 			if c.noIPC {
 				d.Fail("IPCHandle", 1, &gpu.Error{Call: "cuIpcGetMemHandle", Name: "CUDA_ERROR_NOT_SUPPORTED", Code: 801})
 			}
+			if c.missing {
+				d.Fail("Attribute", 1, &gpu.Error{Call: "cuDeviceGetAttribute", Missing: true})
+			}
 			tr := get(p2ptransport.New(c.config))(t)
 			v := tr.CanConnect(&mine, &theirs)
-			if v.OK != c.ok || !strings.Contains(v.Reason, c.reason) || !v.OK && v.Reason == "" {
+			if v.OK != c.ok || !strings.Contains(v.Reason, c.reason) || !v.OK && v.Reason == "" || c.without != "" && strings.Contains(v.Reason, c.without) {
 				t.Errorf("%v, %q; want %v, %q", v.OK, v.Reason, c.ok, c.reason)
 			}
 			if back := tr.CanConnect(&theirs, &mine); c.device == c.peer && back.OK != v.OK {

@@ -13,11 +13,14 @@ import (
 
 // Transport is P2P for one rank. It implements transport/driver.Transport.
 type Transport struct {
-	cfg  Config
-	log  *slog.Logger
-	kind kind // of this rank's pieces
-	door *door
-	once sync.Once
+	cfg   Config
+	log   *slog.Logger
+	kind  kind   // of this rank's pieces
+	why   string // not kind descriptor, not legacy
+	mps   bool   // kernels of processes run beside each other on the GPU
+	door  *door
+	once  sync.Once // that ranks share a GPU is told
+	turns sync.Once // and that they take turns
 }
 
 // New makes the transport of a rank with a GPU. Close it after the communicators
@@ -34,6 +37,9 @@ func New(cfg Config) (*Transport, error) {
 	if t.kind, err = t.bestKind(); err != nil {
 		return nil, err
 	}
+	if t.mps, err = t.has(gpu.SharedByProcesses); err != nil {
+		return nil, err
+	}
 	if t.kind == descriptor {
 		if t.door, err = openDoor(t.log); err != nil {
 			return nil, err
@@ -42,25 +48,30 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// bestKind is how the GPU's driver shares memory.
+// has asks for an attribute that is 0 or 1; a driver that is too old to know it has not.
+func (t *Transport) has(a gpu.Attribute) (bool, error) {
+	v, err := t.cfg.Driver.Attribute(t.cfg.GPU.Device().Index, a)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
+	}
+	return v != 0, err
+}
+
+// bestKind is how the GPU's driver shares memory, and why not better.
 func (t *Transport) bestKind() (kind, error) {
-	index := t.cfg.GPU.Device().Index
-	has := func(a gpu.Attribute) (bool, error) {
-		v, err := t.cfg.Driver.Attribute(index, a)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return false, nil
-		}
-		return v != 0, err
-	}
-	vmm, err := has(gpu.HasVMM)
+	vmm, err := t.has(gpu.HasVMM)
 	if err != nil {
 		return none, err
 	}
-	fds, err := has(gpu.HasFDHandles)
-	if err != nil {
+	fds, err := t.has(gpu.HasFDHandles)
+	switch {
+	case err != nil:
 		return none, err
-	}
-	if vmm && fds && !t.cfg.NoCUMEM {
+	case t.cfg.NoCUMEM:
+		t.why = "NCCL_CUMEM_ENABLE=0"
+	case !vmm || !fds:
+		t.why = "the GPU's driver is too old to share memory by descriptor"
+	default:
 		return descriptor, nil
 	}
 	// Legacy handles are tried (WSL has none): NCCL probes the same.
@@ -73,6 +84,7 @@ func (t *Transport) bestKind() (kind, error) {
 		return none, err
 	}
 	if refused != nil {
+		t.why += ", and refuses a legacy handle: " + refused.Error()
 		t.log.Warn("the GPU's driver shares no memory between processes", "gpu", t.cfg.GPU.Device().Name, "err", refused)
 		return none, nil
 	}
@@ -108,7 +120,7 @@ func (t *Transport) Setup(r driver.Request, out *driver.Blob) (driver.Connector,
 	if c.own, err = newPiece(t.cfg.Driver, t.cfg.GPU.Device().Index, c.mine.size, t.kind); err != nil {
 		return nil, err
 	}
-	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, handle: c.own.handle, gpu: r.Self.GPUUUID}
+	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, mps: t.mps, handle: c.own.handle, gpu: r.Self.GPUUUID}
 	if t.kind == descriptor {
 		if o.socket, err = t.door.admit(c.own); err != nil {
 			return nil, errors.Join(err, c.own.leave())

@@ -144,7 +144,8 @@ func (d *Driver) Devices() ([]gpu.DeviceInfo, error) {
 
 // attributes is those of a new GPU.
 var attributes = map[gpu.Attribute]int{gpu.Multiprocessors: 4, gpu.AsyncEngines: 2, gpu.HasVMM: 1, gpu.HasFDHandles: 1, gpu.HasDMABuf: 1,
-	gpu.GDRSupported: 1, gpu.GDRWithVMM: 1, gpu.GDRFlushOptions: 1, gpu.GDRWritesOrdering: 100, gpu.StreamMemOps: 1, gpu.HostRegister: 1}
+	gpu.GDRSupported: 1, gpu.GDRWithVMM: 1, gpu.GDRFlushOptions: 1, gpu.GDRWritesOrdering: 100, gpu.StreamMemOps: 1, gpu.HostRegister: 1,
+	gpu.SharedByProcesses: 1}
 
 // Attribute is that of the Config or of a new GPU.
 func (d *Driver) Attribute(device int, a gpu.Attribute) (int, error) {

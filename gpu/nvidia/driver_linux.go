@@ -20,6 +20,7 @@ var attributes = map[gpu.Attribute]uintptr{
 	gpu.Multiprocessors: 16, gpu.AsyncEngines: 40, gpu.Integrated: 18, gpu.HasVMM: 102, gpu.HasFDHandles: 103,
 	gpu.HasFabricHandles: 128, gpu.HasDMABuf: 124, gpu.GDRSupported: 116, gpu.GDRWithVMM: 110, gpu.GDRFlushOptions: 117,
 	gpu.GDRWritesOrdering: 118, gpu.HostNUMANode: 134, gpu.StreamMemOps: 122, gpu.HostRegister: 99, gpu.CanFlushRemoteWrites: 98,
+	gpu.SharedByProcesses: 133,
 }
 
 const (

@@ -30,8 +30,12 @@ type Config struct {
 	Driver gpu.Driver
 	Device int
 	// TwoProcesses tells that kernels of two processes on one GPU run beside each
-	// other: the fake's do, NVIDIA's under MPS.
+	// other: the fake's do, NVIDIA's under MPS. Else copies move the data between two
+	// processes, and the connections say so.
 	TwoProcesses bool
+	// Counted tells that the driver opens no descriptors of its own, so that they can
+	// be counted.
+	Counted bool
 	// Biggest is the bytes of the largest message.
 	Biggest int
 }
@@ -48,12 +52,7 @@ func Run(t *testing.T, c Config) {
 		if m.alone {
 			continue
 		}
-		t.Run(m.name+", two processes", func(t *testing.T) {
-			if !c.TwoProcesses {
-				t.Skip("kernels of two processes would take turns on the GPU")
-			}
-			twoProcesses(t, c, m)
-		})
+		t.Run(m.name+", two processes", func(t *testing.T) { twoProcesses(t, c, m) })
 	}
 }
 
@@ -162,7 +161,7 @@ func oneProcess(t *testing.T, c Config, m mode) {
 	a.close(t)
 	b.close(t)
 	// The driver keeps some of its own at its first use.
-	if after := descriptors(t); c.TwoProcesses && after > before {
+	if after := descriptors(t); c.Counted && after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
@@ -246,6 +245,59 @@ func (s *side) recv(t *testing.T, p driver.Protocol, n int) {
 
 func (s *side) wait(t *testing.T) { must(t, s.r.c.Synchronize(s.stream)) }
 
+// protocols is what can move data between two processes: by copies SIMPLE's buffer
+// alone. The connection must know.
+func (s *side) protocols(t *testing.T, c Config) []driver.Protocol {
+	t.Helper()
+	why := s.r.conn.Conn().GPU.NoKernels
+	if (why == "") != c.TwoProcesses {
+		t.Errorf("kernels of two processes run beside each other: %v, the connection says %q", c.TwoProcesses, why)
+	}
+	if c.TwoProcesses {
+		return []driver.Protocol{driver.Simple, driver.LL}
+	}
+	return []driver.Protocol{driver.Simple}
+}
+
+// copied copies k bytes from off on by the slots of SIMPLE's buffer, out of it or
+// into it.
+func (s *side) copied(t *testing.T, off, k int, in bool) {
+	g := s.r.conn.Conn().GPU
+	for at := 0; at < k; at += g.Steps[driver.Simple] {
+		n := min(k-at, g.Steps[driver.Simple])
+		data, slot := s.data+gpu.Ptr(off+at), g.Buffers[driver.Simple]+gpu.Ptr(at)
+		if in {
+			must(t, s.r.c.Copy(slot, data, n, s.stream))
+		} else {
+			must(t, s.r.c.Copy(data, slot, n, s.stream))
+		}
+	}
+	s.wait(t)
+}
+
+// sendCopied fills the buffer again and again; the socket stands for the words by
+// which processors tell each other what is done.
+func (s *side) sendCopied(t *testing.T, n int, to *gob.Encoder, from *gob.Decoder) {
+	for off := 0; off < n; {
+		k := min(n-off, buffers[driver.Simple])
+		s.copied(t, off, k, true)
+		must(t, to.Encode(k))
+		var taken bool
+		must(t, from.Decode(&taken))
+		off += k
+	}
+}
+
+func (s *side) recvCopied(t *testing.T, n int, to *gob.Encoder, from *gob.Decoder) {
+	for off := 0; off < n; {
+		var k int
+		must(t, from.Decode(&k))
+		s.copied(t, off, k, false)
+		must(t, to.Encode(true))
+		off += k
+	}
+}
+
 // hello is what two processes tell each other of their ranks, and their blobs.
 type hello struct {
 	Info driver.PeerInfo
@@ -275,9 +327,13 @@ func twoProcesses(t *testing.T, c Config, m mode) {
 	r.connect(t, &peer.Blob)
 	s := newSide(t, c, r)
 	for i, n := range sizes(c) {
-		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
-			s.recv(t, p, n)
-			s.wait(t)
+		for _, p := range s.protocols(t, c) {
+			if c.TwoProcesses {
+				s.recv(t, p, n)
+				s.wait(t)
+			} else {
+				s.recvCopied(t, n, to, from)
+			}
 			s.check(t, n, i)
 			must(t, to.Encode(true))
 		}
@@ -321,10 +377,14 @@ func child(t *testing.T, c Config, what string) {
 	r.connect(t, &peer.Blob)
 	s := newSide(t, c, r)
 	for i, n := range sizes(c) {
-		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
+		for _, p := range s.protocols(t, c) {
 			s.fill(t, n, i)
-			s.send(t, p, n)
-			s.wait(t)
+			if c.TwoProcesses {
+				s.send(t, p, n)
+				s.wait(t)
+			} else {
+				s.sendCopied(t, n, to, from)
+			}
 			var ok bool
 			must(t, from.Decode(&ok))
 		}

@@ -55,6 +55,9 @@ type GPUConn struct {
 	// Buffers are the data buffers by [Protocol], 0 where there is none, and Steps the bytes of a step of each.
 	Buffers [Protocols]gpu.Ptr
 	Steps   [Protocols]int
+	// NoKernels is why kernels at the two ends must not wait for each other, "" where they may: copies move the data then, and the
+	// processors tell each other what is done.
+	NoKernels string
 	// Read tells that Simple's buffer is the sender's, from which the receiver fetches.
 	Read bool
 }

@@ -43,6 +43,8 @@ type World struct {
 	ShmSize uint64
 	// Namespaces is the mode of RDMA network namespaces, "shared" or "exclusive", "" if unknown.
 	Namespaces string
+	// MPSPipe is where the control daemon of NVIDIA's MPS has its pipes, as a name in Root, "" for the default.
+	MPSPipe string
 }
 
 // check is one of the things looked at. It returns what it found; nothing means that all is well.
@@ -64,6 +66,7 @@ var checks = []check{
 	{"shared memory", "/dev/shm is large enough for many connections", shm},
 	{"huge pages", "the kernel has huge pages", hugePages},
 	{"GPUDirect", "NICs can reach GPU memory, or there is no GPU", gpuDirect},
+	{"GPU sharing", "kernels of several processes run beside each other on a GPU (MPS), or there is no GPU", gpuSharing},
 	{"PCI", "PCI neither detours nor orders what need not be", pci},
 	{"RoCE settings", "no setting of RoCE was found that hinders", roce},
 }

@@ -38,6 +38,7 @@ func healthy() *World {
 			"sys/class/infiniband_verbs/abi_version":   file("6"),
 			"sys/class/infiniband_verbs/uverbs0/ibdev": file("mlx5_0"),
 			"dev/infiniband/uverbs0":                   file(""),
+			"tmp/nvidia-mps/control":                   file(""),
 			net + "/mtu":                               file("4200\n"),
 			net + "/ecn/roce_np/enable/3":              file("1\n"),
 			net + "/qos/pfc":                           file("0,0,0,1,0,0,0,0\n"),
@@ -151,12 +152,14 @@ func TestPlanted(t *testing.T) {
 			delete(root(w), "sys/module/nvidia_peermem/version")
 			w.Devices[0].Attr.Features["DMA-BUF registration"] = "no"
 		}, check: "GPUDirect", level: Problem, text: "staged"},
-		"ACS":              {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:00:01.0/config"] = config(0, acsRedirect) }, check: "PCI", level: Hint, on: "0000:00:01.0", text: "up to the processor"},
-		"ACS not readable": {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:00:01.0/config"].Data = make([]byte, 64) }, check: "PCI", level: Unknown, on: "ACS", text: "as root", noRemedy: true},
-		"IOMMU":            {plant: func(w *World) { root(w)["proc/cmdline"] = file("quiet") }, check: "PCI", level: Hint, on: "IOMMU", text: "translates"},
-		"relaxed ordering": {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:3b:00.0/config"] = config(0, 0) }, check: "PCI", level: Hint, on: "0000:3b:00.0", text: "relaxed ordering"},
-		"ECN":              {plant: func(w *World) { root(w)["sys/class/net/eth0/ecn/roce_np/enable/3"] = file("0") }, check: "RoCE settings", level: Hint, on: "mlx5_0/1", text: "ECN is off"},
-		"PFC":              {plant: func(w *World) { root(w)["sys/class/net/eth0/qos/pfc"] = file("0,0,0,0,0,0,0,0") }, check: "RoCE settings", level: Hint, on: "mlx5_0/1", text: "PFC is off"},
+		"no MPS":             {plant: func(w *World) { delete(root(w), "tmp/nvidia-mps/control") }, check: "GPU sharing", level: Hint, text: "take turns"},
+		"MPS somewhere else": {plant: func(w *World) { w.MPSPipe = "run/mps" }, check: "GPU sharing", level: Hint, text: "move data by copies"},
+		"ACS":                {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:00:01.0/config"] = config(0, acsRedirect) }, check: "PCI", level: Hint, on: "0000:00:01.0", text: "up to the processor"},
+		"ACS not readable":   {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:00:01.0/config"].Data = make([]byte, 64) }, check: "PCI", level: Unknown, on: "ACS", text: "as root", noRemedy: true},
+		"IOMMU":              {plant: func(w *World) { root(w)["proc/cmdline"] = file("quiet") }, check: "PCI", level: Hint, on: "IOMMU", text: "translates"},
+		"relaxed ordering":   {plant: func(w *World) { root(w)["sys/bus/pci/devices/0000:3b:00.0/config"] = config(0, 0) }, check: "PCI", level: Hint, on: "0000:3b:00.0", text: "relaxed ordering"},
+		"ECN":                {plant: func(w *World) { root(w)["sys/class/net/eth0/ecn/roce_np/enable/3"] = file("0") }, check: "RoCE settings", level: Hint, on: "mlx5_0/1", text: "ECN is off"},
+		"PFC":                {plant: func(w *World) { root(w)["sys/class/net/eth0/qos/pfc"] = file("0,0,0,0,0,0,0,0") }, check: "RoCE settings", level: Hint, on: "mlx5_0/1", text: "PFC is off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := healthy()

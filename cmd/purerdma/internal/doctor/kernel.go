@@ -148,6 +148,22 @@ func gpuDirect(w *World) (found []Finding) {
 	return found
 }
 
+// gpuSharing looks for the control daemon of MPS. Without it processes take turns on a GPU.
+func gpuSharing(w *World) []Finding {
+	if len(w.pciOfClass("0x03", "0x10de")) == 0 {
+		return nil
+	}
+	dir := w.MPSPipe
+	if dir == "" {
+		dir = "tmp/nvidia-mps"
+	}
+	if w.has(path.Join(dir, "control")) {
+		return nil
+	}
+	return []Finding{hint("", "nvidia-cuda-mps-control -d, if ranks are to share a GPU",
+		"processes take turns on a GPU: kernels that wait for another process's lose milliseconds, so ranks that share one move data by copies")}
+}
+
 // pciOfClass is the folders of PCI devices whose class begins so, of one vendor.
 func (w *World) pciOfClass(class, vendor string) (dirs []string) {
 	entries, _ := fs.ReadDir(w.Root, "sys/bus/pci/devices")

@@ -15,6 +15,7 @@ import (
 // Here is this machine.
 func Here() *World {
 	w := &World{Root: os.DirFS("/"), CanUse: canUse, MemLock: memLockLimit(), Privileged: mayLock()}
+	w.MPSPipe = strings.TrimPrefix(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "/")
 	w.Devices, w.ListError = inventory.Take(nil)
 	var st unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &st); err == nil {
