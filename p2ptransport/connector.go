@@ -3,6 +3,7 @@ package p2ptransport
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"golang.org/x/sys/unix"
 
@@ -18,12 +19,18 @@ type connector struct {
 	mine, theirs layout
 	own          *piece
 
-	fetch *fetch // of the peer's descriptor, while it goes on
+	fetch *fetch // of the peer's piece, while it goes on
+	life  *life  // of the peer, where it is another process that can be reached
 	base  gpu.Ptr
 	leave func() error // gives the peer's piece back
 	conn  *driver.Conn
 	shut  bool
 }
+
+var (
+	_ driver.Connector = (*connector)(nil)
+	_ driver.Watcher   = (*connector)(nil)
+)
 
 // Connect maps the peer's piece. Its descriptor is fetched in the background.
 func (c *connector) Connect(in *driver.Blob) (done bool, err error) {
@@ -40,9 +47,7 @@ func (c *connector) Connect(in *driver.Blob) (done bool, err error) {
 		return true, nil
 	case c.r.Self.SameProcess(c.r.Peer) && (!c.t.cfg.NoDirect || o.kind != descriptor):
 		err = c.direct(&o)
-	case o.kind == legacy:
-		err = c.legacy(&o)
-	case o.kind == descriptor:
+	case o.kind == legacy || o.kind == descriptor:
 		if done, err = c.fetched(&o); !done && err == nil {
 			return false, nil
 		}
@@ -94,20 +99,30 @@ func (c *connector) legacy(o *offer) error {
 	return nil
 }
 
-// fetched imports the piece once its descriptor is here.
+// fetched maps the piece once its owner has answered. Of a legacy one the handle has come already, and its owner may be out of reach.
 func (c *connector) fetched(o *offer) (done bool, err error) {
 	if c.fetch == nil {
-		c.fetch = startFetch(o.socket, o.token)
+		c.fetch = startFetch(o)
 	}
-	fd, done, err := c.fetch.result()
-	if !done || err != nil {
-		return false, err
+	fd, nc, done, err := c.fetch.result()
+	if !done {
+		return false, nil
 	}
 	c.fetch = nil
-	if err := c.imported(fd, o.size); err != nil {
-		return false, err
+	if nc != nil && err == nil {
+		c.life = watch(nc)
 	}
-	return true, nil
+	if o.kind == descriptor {
+		if err != nil {
+			return false, err
+		}
+		return true, c.imported(fd, o.size)
+	}
+	if err != nil {
+		c.t.log.Warn("the end of a rank that shares GPU memory by a legacy handle will not be noticed", "rank", c.r.Self.Rank, "peer", c.r.Peer.Rank,
+			"err", err)
+	}
+	return true, c.legacy(o)
 }
 
 // imported maps a piece by its descriptor, which it closes.
@@ -167,6 +182,20 @@ type end struct {
 
 func (c *connector) Conn() *driver.Conn { return c.conn }
 
+// Err is why the peer is gone, nil while it is there: ErrPeerGone, or io.EOF after it has closed. A peer of this process is never gone.
+// Who waits for the other end's kernels or copies asks now and then, and ends its own. Any goroutine may call it once the connector is
+// connected.
+func (c *connector) Err() error {
+	if c.life == nil {
+		return nil
+	}
+	err := c.life.ended()
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("GPU memory of rank %d: %w", c.r.Peer.Rank, err)
+	}
+	return err
+}
+
 // Proxy is nil: the ends move the data themselves.
 func (c *connector) Proxy() driver.Proxy { return nil }
 
@@ -178,6 +207,9 @@ func (c *connector) Close() error {
 	var errs []error
 	if c.fetch != nil {
 		errs = append(errs, c.fetch.drop())
+	}
+	if c.life != nil {
+		errs = append(errs, c.life.close())
 	}
 	if c.leave != nil {
 		errs = append(errs, c.leave())

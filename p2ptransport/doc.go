@@ -15,6 +15,17 @@
 //   - IPC: the GPU's driver cannot share by descriptor; a legacy handle is in the
 //     blob itself.
 //
+// The socket stays open as long as the connection: either end learns of the death of
+// the other's process (driver.Watcher), and ends its kernels.
+//
+// # One GPU, two processes
+//
+// Without MPS processes take turns on a GPU, and a kernel that waits for another
+// process's waits for its turn. Connections whose ends are so say it
+// (GPUConn.NoKernels): copies move the data then. Where kernels may wait, all of them are
+// on the GPU before the first is launched (kernels.Load): one that is loaded while
+// another waits for it never comes.
+//
 // # Where we differ from NCCL
 //
 // Several ranks may share a GPU. A rank is told apart by the GPU's UUID, so that

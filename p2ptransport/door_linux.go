@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -32,9 +33,13 @@ const (
 	// visit bounds how long a guest may take, and a fetch.
 	visit    = 10 * time.Second
 	maxGuest = 256
-	// An answer is given and the descriptor, or refused and why.
+	// maxLinks bounds how many of one piece's guests stay; there is one peer.
+	maxLinks = 4
+	// An answer is given and the descriptor, or refused and why. Who was given stays, and hears left when the owner closes; an end without
+	// that is the owner's death.
 	given     = 1
 	refused   = 2
+	left      = 3
 	maxReason = 200
 )
 
@@ -67,6 +72,27 @@ func (d *door) dismiss(p *piece) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pieces, p.token)
+	for _, nc := range p.links {
+		_ = nc.SetDeadline(time.Now().Add(visit)) // a guest that reads nothing
+		_, _ = nc.Write([]byte{left})             // it may be gone
+		_ = nc.Close()
+	}
+	p.links = nil
+}
+
+// stay keeps a guest that was given p until p is dismissed.
+func (d *door) stay(p *piece, nc *net.UnixConn) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.pieces[p.token] != p:
+		return errors.New("its owner has closed meanwhile")
+	case len(p.links) == maxLinks:
+		return fmt.Errorf("%d processes have it", maxLinks)
+	}
+	delete(d.open, nc)
+	p.links = append(p.links, nc)
+	return nc.SetDeadline(time.Time{})
 }
 
 func (d *door) serve() {
@@ -90,7 +116,11 @@ func (d *door) serve() {
 			continue
 		}
 		d.over.Go(func() {
-			if err := d.guest(nc); err != nil {
+			stays, err := d.guest(nc)
+			if stays {
+				return
+			}
+			if err != nil {
 				d.log.Warn("a process asked for GPU memory and got none", "err", err)
 				text := err.Error()
 				_, _ = nc.Write(append([]byte{refused}, text[:min(len(text), maxReason)]...)) // it may be gone
@@ -103,26 +133,43 @@ func (d *door) serve() {
 	}
 }
 
-// guest answers one question: a token, for which the descriptor goes back.
-func (d *door) guest(nc *net.UnixConn) error {
+// guest answers one question: a token, for which the descriptor goes back, if there is one.
+func (d *door) guest(nc *net.UnixConn) (stays bool, err error) {
 	if err := nc.SetDeadline(time.Now().Add(visit)); err != nil {
-		return err
+		return false, err
 	}
 	if err := sameUser(nc); err != nil {
-		return err
+		return false, err
 	}
 	var b [8]byte
 	if n, err := nc.Read(b[:]); err != nil || n != len(b) {
-		return errors.Join(fmt.Errorf("%d bytes of a token of %d", n, len(b)), err)
+		return false, errors.Join(fmt.Errorf("%d bytes of a token of %d", n, len(b)), err)
 	}
 	token := binary.LittleEndian.Uint64(b[:])
 	d.mu.Lock()
 	p := d.pieces[token]
 	d.mu.Unlock()
 	if p == nil || find(token) == nil {
-		return errors.New("token of nothing that is here")
+		return false, errors.New("token of nothing that is here")
 	}
-	defer p.leave()
+	defer func() { err = errors.Join(err, p.leave()) }()
+	if p.kind == descriptor {
+		err = give(nc, p)
+	} else {
+		_, err = nc.Write([]byte{given})
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := d.stay(p, nc); err != nil {
+		d.log.Warn("a process that has GPU memory will not hear of its end", "err", err)
+		return false, nil
+	}
+	return true, nil
+}
+
+// give sends the descriptor of p.
+func give(nc *net.UnixConn, p *piece) error {
 	fd, err := p.c.Export(p.alloc)
 	if err != nil {
 		return err
@@ -163,32 +210,34 @@ func (d *door) close() error {
 	return err
 }
 
-// fetch gets a descriptor in the background.
+// fetch asks the owner of a piece in the background.
 type fetch struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	fd     int
+	fd     int // of a piece of kind descriptor, else -1
+	nc     *net.UnixConn
 	err    error
 }
 
-func startFetch(socket string, token uint64) *fetch {
+func startFetch(o *offer) *fetch {
 	ctx, cancel := context.WithTimeout(context.Background(), visit)
 	f := &fetch{cancel: cancel, done: make(chan struct{}), fd: -1}
+	socket, token, want := o.socket, o.token, o.kind == descriptor
 	go func() {
 		defer close(f.done)
 		defer cancel()
-		f.fd, f.err = get(ctx, socket, token)
+		f.fd, f.nc, f.err = get(ctx, socket, token, want)
 	}()
 	return f
 }
 
-// result is the descriptor once it is here; it is the caller's then.
-func (f *fetch) result() (fd int, done bool, err error) {
+// result is the descriptor once it is here, and the connection to the owner; both are the caller's then.
+func (f *fetch) result() (fd int, nc *net.UnixConn, done bool, err error) {
 	select {
 	case <-f.done:
-		return f.fd, f.err == nil, f.err
+		return f.fd, f.nc, true, f.err
 	default:
-		return -1, false, nil
+		return -1, nil, false, nil
 	}
 }
 
@@ -196,38 +245,95 @@ func (f *fetch) result() (fd int, done bool, err error) {
 func (f *fetch) drop() error {
 	f.cancel()
 	<-f.done
+	var errs []error
 	if f.fd >= 0 {
-		return unix.Close(f.fd)
+		errs = append(errs, unix.Close(f.fd))
 	}
-	return nil
+	if f.nc != nil {
+		errs = append(errs, f.nc.Close())
+	}
+	return errors.Join(errs...)
 }
 
-func get(ctx context.Context, socket string, token uint64) (int, error) {
+// get asks at a socket for what a token stands for; with want that is a descriptor.
+func get(ctx context.Context, socket string, token uint64, want bool) (fd int, _ *net.UnixConn, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", socket)
 	if err != nil {
-		return -1, fmt.Errorf("ask its owner for the descriptor: %w", err)
+		return -1, nil, fmt.Errorf("ask its owner: %w", err)
 	}
 	nc := conn.(*net.UnixConn)
-	defer nc.Close()
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer func() {
+		if !stop() && err == nil {
+			err = fmt.Errorf("ask its owner: %w", ctx.Err())
+		}
+		if err == nil {
+			return
+		}
+		err = errors.Join(err, nc.Close())
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+			fd = -1
+		}
+	}()
 	if err := sameUser(nc); err != nil {
-		return -1, err
+		return -1, nil, err
 	}
 	if _, err := nc.Write(binary.LittleEndian.AppendUint64(nil, token)); err != nil {
-		return -1, err
+		return -1, nil, err
 	}
 	oob := make([]byte, unix.CmsgSpace(4))
 	answer := make([]byte, 1+maxReason)
 	n, got, flags, _, err := nc.ReadMsgUnix(answer, oob)
 	switch {
 	case err != nil || n == 0:
-		return -1, errors.Join(errors.New("its owner gives no descriptor"), err)
+		return -1, nil, errors.Join(errors.New("its owner gives nothing"), err)
 	case answer[0] == refused && got == 0:
-		return -1, fmt.Errorf("its owner gives no descriptor: %.200q", answer[1:n])
+		return -1, nil, fmt.Errorf("its owner refuses: %.200q", answer[1:n])
 	}
-	return oneRight(oob[:got], flags)
+	if !want && got == 0 {
+		return -1, nc, nil
+	}
+	fd, err = oneRight(oob[:got], flags)
+	return fd, nc, err
+}
+
+// life learns from the connection to a piece's owner when that ends.
+type life struct {
+	nc   *net.UnixConn
+	over chan struct{}
+	err  error // before over is closed
+}
+
+func watch(nc *net.UnixConn) *life {
+	l := &life{nc: nc, over: make(chan struct{})}
+	go func() {
+		defer close(l.over)
+		var b [1]byte
+		if n, _ := nc.Read(b[:]); n == 1 && b[0] == left {
+			l.err = io.EOF
+		} else {
+			l.err = ErrPeerGone
+		}
+	}()
+	return l
+}
+
+// ended is io.EOF when the owner has closed, ErrPeerGone when it has died, else nil.
+func (l *life) ended() error {
+	select {
+	case <-l.over:
+		return l.err
+	default:
+		return nil
+	}
+}
+
+func (l *life) close() error {
+	err := l.nc.Close()
+	<-l.over
+	return err
 }
 
 // oneRight takes the descriptor out of a control message, and closes what else came.

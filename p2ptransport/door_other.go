@@ -5,11 +5,12 @@ package p2ptransport
 import (
 	"errors"
 	"log/slog"
+	"net"
 )
 
 type door struct{}
 
-var errNoDoor = errors.New("descriptors of GPU memory are passed on Linux only")
+var errNoDoor = errors.New("GPU memory is shared between processes on Linux only")
 
 func openDoor(*slog.Logger) (*door, error) { return nil, errNoDoor }
 
@@ -19,7 +20,14 @@ func (*door) close() error                 { return nil }
 
 type fetch struct{}
 
-func startFetch(string, uint64) *fetch { return &fetch{} }
+func startFetch(*offer) *fetch { return &fetch{} }
 
-func (*fetch) result() (int, bool, error) { return -1, false, errNoDoor }
-func (*fetch) drop() error                { return nil }
+func (*fetch) result() (int, *net.UnixConn, bool, error) { return -1, nil, true, errNoDoor }
+func (*fetch) drop() error                               { return nil }
+
+type life struct{}
+
+func watch(*net.UnixConn) *life { return &life{} }
+
+func (*life) ended() error { return nil }
+func (*life) close() error { return nil }

@@ -161,6 +161,7 @@ func info(t *testing.T, d *gputest.Driver, device, rank int) driver.PeerInfo {
 	tr := get(p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoCUMEM: true}))(t)
 	p := driver.PeerInfo{Version: driver.ProtocolVersion, Rank: rank, HostHash: 7, PIDHash: 8, UID: uint32(os.Getuid())}
 	must(t, tr.Describe(&p))
+	must(t, tr.Close())
 	return p
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/purerdma/purerdma/gpu"
@@ -20,6 +21,8 @@ type piece struct {
 	alloc  gpu.Allocation // of kind descriptor
 	mapped int            // size of the mapping, a multiple of the granularity
 	token  uint64
+
+	links []*net.UnixConn // guests that were given it; the door's lock
 
 	mu    sync.Mutex
 	users int // this end, and peers of this process

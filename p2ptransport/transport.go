@@ -40,7 +40,7 @@ func New(cfg Config) (*Transport, error) {
 	if t.mps, err = t.has(gpu.SharedByProcesses); err != nil {
 		return nil, err
 	}
-	if t.kind == descriptor {
+	if t.kind != none {
 		if t.door, err = openDoor(t.log); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (t *Transport) Setup(r driver.Request, out *driver.Blob) (driver.Connector,
 		return nil, err
 	}
 	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, mps: t.mps, handle: c.own.handle, gpu: r.Self.GPUUUID}
-	if t.kind == descriptor {
+	if t.door != nil {
 		if o.socket, err = t.door.admit(c.own); err != nil {
 			return nil, errors.Join(err, c.own.leave())
 		}

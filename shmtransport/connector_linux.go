@@ -43,6 +43,7 @@ type Connector struct {
 var (
 	_ driver.Connector = (*Connector)(nil)
 	_ driver.Ringer    = (*Connector)(nil)
+	_ driver.Watcher   = (*Connector)(nil)
 )
 
 func (c *Connector) error(err error) error {

@@ -3,7 +3,8 @@ package kernels
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
+	"regexp"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -263,11 +264,29 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// Each function that the package asks for is in the text.
-func TestText(t *testing.T) {
-	for _, name := range names {
-		if !bytes.Contains(text, fmt.Appendf(nil, ".visible .entry %s(", name)) {
-			t.Errorf("%s is not in kernels.ptx", name)
-		}
+// A kernel that is put onto the GPU while another waits for it never comes: all there are in the text are loaded in one call, before
+// the first is launched.
+func TestAllAreLoadedFirst(t *testing.T) {
+	var there []string
+	for _, m := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\(`).FindAllSubmatch(text, -1) {
+		there = append(there, string(m[1]))
 	}
+	asked := names[:]
+	slices.Sort(there)
+	if !slices.Equal(there, slices.Sorted(slices.Values(asked))) {
+		t.Errorf("kernels.ptx has %v, the package loads %v", there, asked)
+	}
+	d := gputest.New(gputest.Config{Kernels: kernelstest.Kernels()})
+	c := get(d.Open(0))(t)
+	l := newLink(t, c, 1, 4096)
+	if calls := d.Calls(); calls["Load"] != 1 || calls["Launch"] != 0 {
+		t.Errorf("loaded by %d calls, %d launches before", calls["Load"], calls["Launch"])
+	}
+	message(t, l, false, 1, 100, 0, 0, 1)
+	message(t, l, true, 1, 100, 0, 0, 1)
+	if n := d.Calls()["Load"]; n != 1 {
+		t.Errorf("%d calls loaded kernels", n)
+	}
+	must(t, l.set.Close())
+	must(t, c.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +55,7 @@ func Run(t *testing.T, c Config) {
 			continue
 		}
 		t.Run(m.name+", two processes", func(t *testing.T) { twoProcesses(t, c, m) })
+		t.Run(m.name+", the sender is killed", func(t *testing.T) { killed(t, c, m) })
 	}
 }
 
@@ -159,6 +162,12 @@ func oneProcess(t *testing.T, c Config, m mode) {
 	sa.close(t)
 	sb.close(t)
 	a.close(t)
+	for limit := time.Now().Add(10 * time.Second); m.noDirect && time.Now().Before(limit) && b.conn.(driver.Watcher).Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.conn.(driver.Watcher).Err(); m.noDirect && err != io.EOF {
+		t.Errorf("the peer has closed: %v", err)
+	}
 	b.close(t)
 	// The driver keeps some of its own at its first use.
 	if after := descriptors(t); c.Counted && after > before {
@@ -304,8 +313,8 @@ type hello struct {
 	Blob driver.Blob
 }
 
-// twoProcesses is the receiver; the child sends.
-func twoProcesses(t *testing.T, c Config, m mode) {
+// start starts the second process, and gives the socket to it.
+func start(t *testing.T, orders string) (*exec.Cmd, net.Conn, *bytes.Buffer) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	theirs := os.NewFile(uintptr(fds[1]), "socket")
@@ -314,13 +323,18 @@ func twoProcesses(t *testing.T, c Config, m mode) {
 	must(t, mine.Close())
 	root, _, _ := strings.Cut(t.Name(), "/")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+root+"$", "-test.v")
-	cmd.Env = append(os.Environ(), childVariable+"="+strconv.Itoa(index(m)))
+	cmd.Env = append(os.Environ(), childVariable+"="+orders)
 	cmd.ExtraFiles = []*os.File{theirs}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must(t, cmd.Start())
 	must(t, theirs.Close())
+	return cmd, nc, &out
+}
 
+// twoProcesses is the receiver; the child sends.
+func twoProcesses(t *testing.T, c Config, m mode) {
+	cmd, nc, out := start(t, strconv.Itoa(index(m)))
 	r := newRank(t, c, m, 1)
 	to, from := gob.NewEncoder(nc), gob.NewDecoder(nc)
 	peer := meet(t, to, from, r, false)
@@ -341,8 +355,74 @@ func twoProcesses(t *testing.T, c Config, m mode) {
 	s.close(t)
 	r.close(t)
 	if err := errors.Join(cmd.Wait(), nc.Close()); err != nil {
-		t.Fatalf("the second process: %v\n%s", err, &out)
+		t.Fatalf("the second process: %v\n%s", err, out)
 	}
+}
+
+// killed is the receiver of a message whose sender is killed in the middle of it. It learns of that in bounded time, its kernel ends, and
+// the memory of both is free again.
+func killed(t *testing.T, c Config, m mode) {
+	g := get(c.Driver.Open(c.Device))(t)
+	before, _, err := g.MemoryInfo()
+	must(t, err)
+	cmd, nc, _ := start(t, strconv.Itoa(index(m))+" dies")
+	r := newRank(t, c, m, 1)
+	to, from := gob.NewEncoder(nc), gob.NewDecoder(nc)
+	peer := meet(t, to, from, r, false)
+	r.connect(t, &peer.Blob)
+	s := newSide(t, c, r)
+	var sent bool
+	must(t, from.Decode(&sent)) // the first step, after which it sends no more
+	watcher := r.conn.(driver.Watcher)
+	must(t, watcher.Err())
+	if c.TwoProcesses {
+		s.recv(t, driver.Simple, 2*r.conn.Conn().GPU.Steps[driver.Simple])
+	}
+	must(t, cmd.Process.Kill())
+	limit := time.Now().Add(10 * time.Second)
+	for watcher.Err() == nil && time.Now().Before(limit) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := watcher.Err(); !errors.Is(err, p2ptransport.ErrPeerGone) || !strings.Contains(err.Error(), "rank 0") {
+		t.Errorf("the peer was killed: %v", err)
+	}
+	must(t, r.c.WriteTo(s.abort, []byte{1, 0, 0, 0, 0, 0, 0, 0}))
+	s.wait(t)
+	s.close(t)
+	r.close(t)
+	if err := cmd.Wait(); err == nil {
+		t.Error("the second process ended well")
+	}
+	must(t, nc.Close())
+	const some = 64 << 20 // the driver keeps of a context's first use; the other process's context alone is several times that
+	var after uint64
+	for {
+		after, _, err = g.MemoryInfo()
+		must(t, err)
+		if after+some >= before || time.Now().After(limit) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if after+some < before {
+		t.Errorf("%d bytes of the GPU were free before, %d after", before, after)
+	}
+	must(t, g.Close())
+}
+
+// dying sends the first step of a message and then nothing.
+func dying(t *testing.T, c Config, s *side, to *gob.Encoder, from *gob.Decoder) {
+	n := s.r.conn.Conn().GPU.Steps[driver.Simple]
+	s.fill(t, n, 0)
+	if c.TwoProcesses {
+		s.send(t, driver.Simple, n)
+		s.wait(t)
+	} else {
+		s.copied(t, 0, n, true)
+	}
+	must(t, to.Encode(true))
+	var never bool
+	must(t, from.Decode(&never))
 }
 
 func index(m mode) int {
@@ -366,7 +446,8 @@ func meet(t *testing.T, to *gob.Encoder, from *gob.Decoder, r *rank, send bool) 
 }
 
 func child(t *testing.T, c Config, what string) {
-	m := modes[get(strconv.Atoi(what))(t)]
+	which, dies := strings.CutSuffix(what, " dies")
+	m := modes[get(strconv.Atoi(which))(t)]
 	f := os.NewFile(3, "socket")
 	nc := get(net.FileConn(f))(t)
 	must(t, f.Close())
@@ -376,6 +457,9 @@ func child(t *testing.T, c Config, what string) {
 	peer := meet(t, to, from, r, true)
 	r.connect(t, &peer.Blob)
 	s := newSide(t, c, r)
+	if dies {
+		dying(t, c, s, to, from)
+	}
 	for i, n := range sizes(c) {
 		for _, p := range s.protocols(t, c) {
 			s.fill(t, n, i)

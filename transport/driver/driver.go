@@ -75,6 +75,13 @@ type Connector interface {
 	Close() error
 }
 
+// Watcher is a [Connector] whose ends share memory and that notices the end of the peer.
+type Watcher interface {
+	// Err is why the peer is gone, nil while it is there; io.EOF says that it has closed. Whoever waits for the peer asks now and then.
+	// Any goroutine may call it once Connect is done.
+	Err() error
+}
+
 // Proxy moves the data of one connector whose ends do not share memory: NCCL's proxyProgress. Its methods are called from one
 // goroutine, that of the engine.
 type Proxy interface {
