@@ -60,8 +60,8 @@ func (o *offer) encode(b *driver.Blob) {
 
 var errBlob = errors.New("implausible connection info")
 
-// decodeOffer checks what the peer's Setup filled in.
-func decodeOffer(b *driver.Blob, peer *driver.PeerInfo, size int) (o offer, err error) {
+// decodeOffer checks what the peer's Setup filled in: size bytes on the GPU at.
+func decodeOffer(b *driver.Blob, peer *driver.PeerInfo, size int, at [16]byte) (o offer, err error) {
 	le := binary.LittleEndian
 	o = offer{rank: int(int32(le.Uint32(b[0:]))), read: le.Uint32(b[4:]) == 1, token: le.Uint64(b[8:]), size: int(le.Uint64(b[16:])),
 		kind: kind(le.Uint32(b[88:])), mps: le.Uint32(b[92:]) == 1, handle: gpu.IPCHandle(b[24:88]), gpu: [16]byte(b[96:112])}
@@ -84,8 +84,8 @@ func decodeOffer(b *driver.Blob, peer *driver.PeerInfo, size int) (o offer, err 
 		return o, bad("MPS", le.Uint32(b[92:]), "0 or 1")
 	case o.size != size:
 		return o, bad("size", o.size, size)
-	case o.gpu != peer.GPUUUID:
-		return o, bad("GPU", fmt.Sprintf("%x", o.gpu), fmt.Sprintf("%x", peer.GPUUUID))
+	case o.gpu != at:
+		return o, bad("GPU", fmt.Sprintf("%x", o.gpu), fmt.Sprintf("%x", at))
 	}
 	return o, nil
 }

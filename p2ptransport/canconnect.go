@@ -45,6 +45,15 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	if known && path > t.level() {
 		return no("%v lies between the GPUs, and at most %v is allowed", path, t.level())
 	}
+	mid, why, err := t.between(peer)
+	switch {
+	case err != nil:
+		return no("the GPUs cannot be asked: %v", err)
+	case why != "":
+		return no("%s", why)
+	case mid != nil:
+		return driver.Verdict{OK: true, Reason: fmt.Sprintf("%v, on GPU %d between them", path, mid.Index)}
+	}
 	index, visible, err := t.visible(peer)
 	switch {
 	case err != nil:
@@ -101,12 +110,19 @@ func (t *Transport) level() topo.Path {
 
 // distance is what lies between the rank's GPU and the peer's.
 func (t *Transport) distance(peer *driver.PeerInfo) (topo.Path, bool) {
-	if t.cfg.System == nil {
+	mine, theirs, known := t.places(peer)
+	if !known {
 		return topo.DIS, false
 	}
-	var mine, theirs *topo.Device
-	for i := range t.cfg.System.Devices {
-		d := &t.cfg.System.Devices[i]
+	return t.cfg.System.Path(mine, theirs), true
+}
+
+// places is the rank's GPU and the peer's in the System, as far as they are known there.
+func (t *Transport) places(peer *driver.PeerInfo) (mine, theirs topo.Device, known bool) {
+	if t.cfg.System == nil {
+		return mine, theirs, false
+	}
+	for _, d := range t.cfg.System.Devices {
 		if d.Kind != topo.GPU || !d.PCI.Valid {
 			continue
 		}
@@ -117,10 +133,7 @@ func (t *Transport) distance(peer *driver.PeerInfo) (topo.Path, bool) {
 			theirs = d
 		}
 	}
-	if mine == nil || theirs == nil {
-		return topo.DIS, false
-	}
-	return t.cfg.System.Path(*mine, *theirs), true
+	return mine, theirs, mine.Name != "" && theirs.Name != ""
 }
 
 // visible is the index that the peer's GPU has in this process.

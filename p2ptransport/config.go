@@ -20,6 +20,8 @@ type Config struct {
 	Level topo.Path
 	// Disable refuses all peers but those on the same GPU (NCCL_P2P_DISABLE=1).
 	Disable bool
+	// NoIntermediate does not meet on a GPU over which NVLink joins the two (NCCL_NVB_DISABLE=1).
+	NoIntermediate bool
 	// NoDirect treats ranks of one process as if they were of two
 	// (NCCL_P2P_DIRECT_DISABLE=1).
 	NoDirect bool

@@ -16,8 +16,12 @@ type connector struct {
 	t            *Transport
 	r            driver.Request
 	read         bool
+	at           [16]byte // UUID of the GPU that the peer's piece is on
 	mine, theirs layout
 	own          *piece
+	g            gpu.Context  // a hold on the rank's GPU
+	near         gpu.Ptr      // the own piece, as that addresses it
+	far          func() error // gives that address back, nil where there is nothing to give
 
 	fetch *fetch // of the peer's piece, while it goes on
 	life  *life  // of the peer, where it is another process that can be reached
@@ -34,7 +38,7 @@ var (
 
 // Connect maps the peer's piece. Its descriptor is fetched in the background.
 func (c *connector) Connect(in *driver.Blob) (done bool, err error) {
-	o, err := decodeOffer(in, c.r.Peer, c.theirs.size)
+	o, err := decodeOffer(in, c.r.Peer, c.theirs.size, c.at)
 	if err != nil {
 		return false, err
 	}
@@ -61,41 +65,45 @@ func (c *connector) Connect(in *driver.Blob) (done bool, err error) {
 	return true, nil
 }
 
-// direct finds the piece in this process. Another GPU than the piece's own maps it
-// once more, or where it was not made to be shared reaches it as a peer.
+// direct finds the piece in this process.
 func (c *connector) direct(o *offer) error {
 	p := find(o.token)
 	if p == nil {
 		return fmt.Errorf("token %#x is of nothing in this process", o.token)
 	}
-	c.base, c.leave = p.ptr, p.leave
-	if p.c.Device().UUID == c.own.c.Device().UUID {
-		return nil
-	}
-	var err error
-	if p.kind != descriptor {
-		err = c.own.c.EnablePeer(p.c)
-	} else {
-		var fd int
-		if fd, err = p.c.Export(p.alloc); err == nil {
-			err = c.imported(fd, o.size)
-		}
-	}
+	at, unmap, err := c.reach(p)
 	if err != nil {
 		return errors.Join(err, p.leave())
 	}
-	if unmap := c.leave; p.kind == descriptor {
+	c.base, c.leave = at, p.leave
+	if unmap != nil {
 		c.leave = func() error { return errors.Join(unmap(), p.leave()) }
 	}
 	return nil
 }
 
-func (c *connector) legacy(o *offer) error {
-	at, err := c.own.c.OpenIPC(o.handle)
+// reach gives the address by which the rank's GPU reaches a piece of this process. One on another GPU it maps once more, or where it was
+// not made to be shared reaches as a peer.
+func (c *connector) reach(p *piece) (at gpu.Ptr, unmap func() error, err error) {
+	switch {
+	case p.c.Device().UUID == c.g.Device().UUID:
+		return p.ptr, nil, nil
+	case p.kind != descriptor:
+		return p.ptr, nil, c.g.EnablePeer(p.c)
+	}
+	fd, err := p.c.Export(p.alloc)
 	if err != nil {
+		return 0, nil, err
+	}
+	return c.imported(fd, p.size)
+}
+
+func (c *connector) legacy(o *offer) (err error) {
+	if c.base, err = c.g.OpenIPC(o.handle); err != nil {
 		return err
 	}
-	c.base, c.leave = at, func() error { return c.own.c.CloseIPC(at) }
+	at := c.base
+	c.leave = func() error { return c.g.CloseIPC(at) }
 	return nil
 }
 
@@ -116,7 +124,8 @@ func (c *connector) fetched(o *offer) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		return true, c.imported(fd, o.size)
+		c.base, c.leave, err = c.imported(fd, o.size)
+		return true, err
 	}
 	if err != nil {
 		c.t.log.Warn("the end of a rank that shares GPU memory by a legacy handle will not be noticed", "rank", c.r.Self.Rank, "peer", c.r.Peer.Rank,
@@ -125,32 +134,30 @@ func (c *connector) fetched(o *offer) (done bool, err error) {
 	return true, c.legacy(o)
 }
 
-// imported maps a piece by its descriptor, which it closes.
-func (c *connector) imported(fd, size int) error {
-	g := c.own.c
+// imported maps a piece by its descriptor, which it closes, on the rank's GPU.
+func (c *connector) imported(fd, size int) (at gpu.Ptr, unmap func() error, err error) {
+	g := c.g
 	a, err := g.Import(fd)
 	if closed := unix.Close(fd); closed != nil && err == nil {
-		return errors.Join(closed, g.Release(a))
+		return 0, nil, errors.Join(closed, g.Release(a))
 	}
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	unit, err := g.Granularity()
 	if err != nil {
-		return errors.Join(err, g.Release(a))
+		return 0, nil, errors.Join(err, g.Release(a))
 	}
 	n := (size + unit - 1) / unit * unit
-	at, err := mapAll(g, a, n)
-	if err != nil {
-		return errors.Join(err, g.Release(a))
+	if at, err = mapAll(g, a, n); err != nil {
+		return 0, nil, errors.Join(err, g.Release(a))
 	}
-	c.base, c.leave = at, func() error { return errors.Join(unmapAll(g, at, n), g.Release(a)) }
-	return nil
+	return at, func() error { return errors.Join(unmapAll(g, at, n), g.Release(a)) }, nil
 }
 
 // connect says where the data goes, and whether kernels may move it.
 func (c *connector) connect(o *offer) {
-	send, recv := end{c.own.ptr, c.mine}, end{c.base, c.theirs}
+	send, recv := end{c.near, c.mine}, end{c.base, c.theirs}
 	if !c.r.Send {
 		send, recv = recv, send
 	}
@@ -217,5 +224,12 @@ func (c *connector) Close() error {
 	if c.t.door != nil {
 		c.t.door.dismiss(c.own)
 	}
-	return errors.Join(append(errs, c.own.leave())...)
+	if c.far != nil {
+		errs = append(errs, c.far())
+	}
+	errs = append(errs, c.own.leave())
+	if c.g != nil {
+		errs = append(errs, c.g.Close())
+	}
+	return errors.Join(errs...)
 }

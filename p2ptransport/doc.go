@@ -15,6 +15,9 @@
 //   - IPC: the GPU's driver cannot share by descriptor; a legacy handle is in the
 //     blob itself.
 //
+// Where NVLink joins two GPUs only over a third, both pieces lie on that (INTERMEDIATE): each
+// end allocates its own there, and shares it in one of these ways.
+//
 // The socket stays open as long as the connection: either end learns of the death of
 // the other's process (driver.Watcher), and ends its kernels.
 //

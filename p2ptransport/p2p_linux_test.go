@@ -1,8 +1,10 @@
 package p2ptransport_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/gpu"
+	"github.com/purerdma/purerdma/gpu/copies"
 	"github.com/purerdma/purerdma/gpu/gputest"
+	"github.com/purerdma/purerdma/gpu/kernels"
 	"github.com/purerdma/purerdma/gpu/kernels/kernelstest"
 	"github.com/purerdma/purerdma/internal/leaktest"
 	"github.com/purerdma/purerdma/p2ptransport"
@@ -165,42 +169,193 @@ func info(t *testing.T, d *gputest.Driver, device, rank int) driver.PeerInfo {
 	return p
 }
 
-// Each call of the driver fails once, at each time that it comes: the error names
-// it, and nothing is left.
+// triangle is three GPUs of which NVLink joins 0 and 1 over 2, and what lies between them.
+func triangle(t *testing.T, c gputest.Config) (*gputest.Driver, *topo.System) {
+	bus := func(n uint8) gpu.BusID { return gpu.BusID{Bus: n, Valid: true} }
+	to := func(n uint8) gpu.Link { return gpu.Link{Kind: "NVLink", To: bus(n), ToGPU: true, Count: 2} }
+	c.Devices = []gpu.DeviceInfo{{PCI: bus(1)}, {PCI: bus(2)}, {PCI: bus(3)}}
+	c.Links = map[int][]gpu.Link{0: {to(3)}, 1: {to(3)}, 2: {to(1), to(2)}}
+	if c.Peers == nil {
+		c.Peers = func(a, b int) bool { return a+b != 1 }
+	}
+	d := gputest.New(c)
+	s := get(topo.Read(sysfs()))(t)
+	must(t, s.AddGPUs(sysfs(), d))
+	return d, s
+}
+
+// NVLink joins the ranks' GPUs over a third: both pieces lie there, and kernels move messages through them.
+func TestIntermediate(t *testing.T) {
+	for _, legacy := range []bool{false, true} {
+		d, system := triangle(t, gputest.Config{Kernels: kernelstest.Kernels()})
+		c := pairing{noCUMEM: legacy, two: true, system: system}
+		c.use = func(a, b driver.Connector, blobs [2]driver.Blob) error {
+			for i, blob := range blobs {
+				if want := []byte{0, 0, 0, 3}; !bytes.Equal(blob[96:100], want) {
+					t.Errorf("the piece of rank %d is on GPU %x, want %x", i, blob[96:100], want)
+				}
+			}
+			for _, conn := range []driver.Connector{a, b} {
+				g := conn.Conn().GPU
+				info := get(g.Context.Address(g.Head))(t)
+				if legacy && info.Index != 2 || g.Read || g.NoKernels != "" {
+					t.Errorf("head is on GPU %d, %+v", info.Index, g)
+				}
+			}
+			return transfer(a, b)
+		}
+		must(t, pair(d, c))
+		if left := d.Left(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
+func TestIntermediateSelection(t *testing.T) {
+	for name, c := range map[string]struct {
+		peers  func(a, b int) bool
+		config p2ptransport.Config
+		hide   bool // the GPU between
+		ok     bool
+		reason string
+	}{
+		"over NVLink":       {ok: true, reason: "NVB, on GPU 2 between them"},
+		"switched off":      {config: p2ptransport.Config{NoIntermediate: true}, reason: "NCCL_NVB_DISABLE=1"},
+		"level":             {config: p2ptransport.Config{Level: topo.NVL}, reason: "NVB lies between"},
+		"no access":         {peers: func(a, b int) bool { return a+b != 1 && a != 1 }, reason: "GPU 1 does not reach the memory of GPU 2 between them"},
+		"hidden in between": {hide: true, reason: "0000:03:00.0, is hidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, system := triangle(t, gputest.Config{Peers: c.peers})
+			mine, theirs := info(t, d, 0, 0), info(t, d, 1, 1)
+			if c.hide {
+				d = gputest.New(gputest.Config{Devices: get(d.Devices())(t)[:2]})
+			}
+			c.config.Driver, c.config.GPU, c.config.System = d, get(d.Open(0))(t), system
+			tr := get(p2ptransport.New(c.config))(t)
+			if v := tr.CanConnect(&mine, &theirs); v.OK != c.ok || !strings.Contains(v.Reason, c.reason) {
+				t.Errorf("%v, %q; want %v, %q", v.OK, v.Reason, c.ok, c.reason)
+			}
+			must(t, tr.Close())
+			must(t, c.config.GPU.Close())
+		})
+	}
+}
+
+// Each call of the driver fails once, at each time that it comes, during set-up, transfer and end: the error names it and the GPU, and
+// nothing is left.
 func TestEachCallFails(t *testing.T) {
-	methods := []string{"Attribute", "Alloc", "Free", "IPCHandle", "Granularity", "Create", "Reserve", "Map", "NewStream", "Fill", "Synchronize",
-		"CloseStream", "Export", "Import", "Unmap", "Unreserve", "Release", "EnablePeer"}
-	for _, m := range []struct{ noDirect, noCUMEM, two bool }{{false, false, false}, {true, false, false}, {false, true, false}, {false, true, true}, {false, false, true}} {
+	methods := []string{"Devices", "Attribute", "CanAccessPeer", "Alloc", "Free", "IPCHandle", "Granularity", "Create", "Reserve", "Map", "NewStream", "Fill",
+		"Synchronize", "CloseStream", "Export", "Import", "Unmap", "Unreserve", "Release", "EnablePeer", "Load", "Launch", "Unload", "WriteTo", "ReadFrom",
+		"NewEvent", "Record", "Done", "Copy", "CloseEvent"}
+	for _, m := range []struct{ noDirect, noCUMEM, two, triangle bool }{{false, false, false, false}, {true, false, false, false}, {false, true, false, false},
+		{false, true, true, false}, {false, false, true, false}, {false, false, true, true}, {false, true, true, true}} {
 		for _, method := range methods {
 			for nth := 1; ; nth++ {
 				name := fmt.Sprintf("%+v, %s %d", m, method, nth)
-				d := machine(func(int, int) bool { return true })
+				d, c := gputest.New(gputest.Config{Devices: make([]gpu.DeviceInfo, 2), Kernels: kernelstest.Kernels()}), pairing{noDirect: m.noDirect, noCUMEM: m.noCUMEM, two: m.two}
+				if m.triangle {
+					d, c.system = triangle(t, gputest.Config{Kernels: kernelstest.Kernels()})
+				}
+				c.use = func(a, b driver.Connector, _ [2]driver.Blob) error { return transfer(a, b) }
 				before := descriptors(t)
-				broken := &gpu.Error{Call: method, Name: "PLANTED", Code: 999}
-				d.Fail(method, nth, broken)
-				err := pair(d, m.noDirect, m.noCUMEM, m.two)
+				d.Fail(method, nth, &gpu.Error{Call: method, Name: "PLANTED", Code: 999, Device: 1})
+				called := d.Calls()[method] // the topology asks, too
+				err := pair(d, c)
 				if left := d.Left(); len(left) > 0 {
 					t.Errorf("%s: left %v", name, left)
 				}
 				if after := descriptors(t); after != before {
 					t.Errorf("%s: %d descriptors before, %d after", name, before, after)
 				}
-				if d.Calls()[method] < nth {
+				if d.Calls()[method]-called < nth {
 					break // it did not come that often
 				}
 				var e *gpu.Error
 				if !(method == "IPCHandle" && nth <= 2) && (!errors.As(err, &e) || e.Code != 999) && (method != "Export" || err == nil || !strings.Contains(err.Error(), "PLANTED")) {
 					t.Errorf("%s: %v", name, err)
 				}
+				if err != nil && !(strings.Contains(err.Error(), method+" on GPU 1: PLANTED (999)")) {
+					t.Errorf("%s: the error does not name the call and the GPU: %v", name, err)
+				}
 			}
 		}
 	}
 }
 
+// transfer moves a message by kernels from a to b, and one straight by copies.
+func transfer(a, b driver.Connector) (err error) {
+	const n = 20_000
+	var ends [2]struct {
+		set    *kernels.Set
+		stream gpu.Stream
+		data   gpu.Ptr
+	}
+	want := bytes.Repeat([]byte{3, 1, 4, 1, 5}, n/5)
+	after := func(f func() error) { err = errors.Join(err, f()) }
+	for i, conn := range []driver.Connector{a, b} {
+		c, e := conn.Conn().GPU.Context, &ends[i]
+		if e.set, err = kernels.Load(c); err != nil {
+			return err
+		}
+		defer after(e.set.Close)
+		if e.data, err = c.Alloc(2*n + 4096); err != nil {
+			return err
+		}
+		defer after(func() error { return c.Free(e.data) })
+		if e.stream, err = c.NewStream(); err != nil {
+			return err
+		}
+		defer after(func() error { return c.CloseStream(e.stream) })
+		if err := errors.Join(c.WriteTo(e.data, append(append([]byte(nil), want...), make([]byte, n+4096)...))); err != nil {
+			return err
+		}
+	}
+	channel := func(i int, g *driver.GPUConn, at gpu.Ptr) []kernels.Channel {
+		return []kernels.Channel{{Data: ends[i].data + at, Bytes: n, Buffer: g.Buffers[driver.Simple], Head: g.Head, Tail: g.Tail, Step: g.Steps[driver.Simple]}}
+	}
+	out, in := a.Conn().GPU, b.Conn().GPU
+	if err := ends[0].set.SendSimple(ends[0].stream, ends[0].data+2*n, channel(0, out, 0)); err != nil {
+		return err
+	}
+	if err := ends[1].set.RecvSimple(ends[1].stream, ends[1].data+2*n, channel(1, in, n)); err != nil {
+		return err // the kernel that sends ends with its stream
+	}
+	if err := errors.Join(out.Context.Synchronize(ends[0].stream), in.Context.Synchronize(ends[1].stream)); err != nil {
+		return err
+	}
+	e, err := copies.New(in.Context, 2)
+	if err != nil {
+		return err
+	}
+	defer after(e.Close)
+	if _, _, err := e.Start(ends[1].data, ends[1].data+n, n); err != nil {
+		return err
+	}
+	if err := e.Wait(); err != nil {
+		return err
+	}
+	got := make([]byte, n)
+	if err := in.Context.ReadFrom(got, ends[1].data); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return errors.New("the bytes differ")
+	}
+	return nil
+}
+
 func descriptors(t *testing.T) int { return len(get(os.ReadDir("/proc/self/fd"))(t)) }
 
-// pair connects two ranks of this process and takes all away again.
-func pair(d *gputest.Driver, noDirect, noCUMEM, two bool) (err error) {
+// pairing is how two ranks of this process are connected, and what they do then.
+type pairing struct {
+	noDirect, noCUMEM, two bool
+	system                 *topo.System
+	use                    func(a, b driver.Connector, blobs [2]driver.Blob) error
+}
+
+// pair connects them and takes all away again.
+func pair(d *gputest.Driver, p pairing) (err error) {
 	var all []func() error
 	defer func() {
 		for i := len(all) - 1; i >= 0; i-- {
@@ -216,7 +371,7 @@ func pair(d *gputest.Driver, noDirect, noCUMEM, two bool) (err error) {
 	sides := make([]side, 2)
 	for i := range sides {
 		device := 0
-		if two {
+		if p.two {
 			device = i
 		}
 		c, err := d.Open(device)
@@ -225,7 +380,8 @@ func pair(d *gputest.Driver, noDirect, noCUMEM, two bool) (err error) {
 		}
 		all = append(all, c.Close)
 		s := &sides[i]
-		if s.t, err = p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoDirect: noDirect, NoCUMEM: noCUMEM}); err != nil {
+		if s.t, err = p2ptransport.New(p2ptransport.Config{Driver: d, GPU: c, NoDirect: p.noDirect, NoCUMEM: p.noCUMEM, System: p.system,
+			Log: slog.New(slog.DiscardHandler)}); err != nil {
 			return err
 		}
 		all = append(all, s.t.Close)
@@ -249,7 +405,7 @@ func pair(d *gputest.Driver, noDirect, noCUMEM, two bool) (err error) {
 			}
 		}
 	}
-	return nil
+	return p.use(sides[0].conn, sides[1].conn, [2]driver.Blob{sides[0].blob, sides[1].blob})
 }
 
 // What a peer's blob says is checked, and strangers get nothing at the socket.

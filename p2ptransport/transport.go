@@ -114,16 +114,31 @@ func (t *Transport) Close() error {
 
 // Setup allocates this end's piece.
 func (t *Transport) Setup(r driver.Request, out *driver.Blob) (driver.Connector, error) {
-	read := t.reads(r.Self, r.Peer)
-	c := &connector{t: t, r: r, read: read, mine: layoutOf(r.Send, read, r.Buffers), theirs: layoutOf(!r.Send, read, r.Buffers)}
-	var err error
-	if c.own, err = newPiece(t.cfg.Driver, t.cfg.GPU.Device().Index, c.mine.size, t.kind); err != nil {
+	mid, why, err := t.between(r.Peer)
+	if err == nil && why != "" {
+		err = errors.New(why)
+	}
+	if err != nil {
 		return nil, err
 	}
-	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, mps: t.mps, handle: c.own.handle, gpu: r.Self.GPUUUID}
+	on, at, read := t.cfg.GPU.Device(), r.Peer.GPUUUID, t.reads(r.Self, r.Peer)
+	if mid != nil {
+		on, at, read = *mid, uuid(*mid), false
+	}
+	c := &connector{t: t, r: r, read: read, at: at, mine: layoutOf(r.Send, read, r.Buffers), theirs: layoutOf(!r.Send, read, r.Buffers)}
+	if c.own, err = newPiece(t.cfg.Driver, on.Index, c.mine.size, t.kind); err != nil {
+		return nil, err
+	}
+	o := offer{rank: r.Self.Rank, read: read, token: c.own.token, size: c.mine.size, kind: t.kind, mps: t.mps, handle: c.own.handle, gpu: uuid(on)}
+	if c.g, err = t.cfg.Driver.Open(t.cfg.GPU.Device().Index); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if c.near, c.far, err = c.reach(c.own); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	if t.door != nil {
 		if o.socket, err = t.door.admit(c.own); err != nil {
-			return nil, errors.Join(err, c.own.leave())
+			return nil, errors.Join(err, c.Close())
 		}
 	}
 	o.encode(out)

@@ -94,13 +94,24 @@ func (s *System) direct(a, b Device) Path {
 		if s.nvlink(a, b) {
 			return NVL
 		}
-		for _, o := range s.Devices {
-			if o.Kind == GPU && !same(o, a) && !same(o, b) && s.nvlink(a, o) && s.nvlink(o, b) {
-				return min(NVB, pci(a, b))
-			}
+		if _, ok := s.Between(a, b); ok {
+			return min(NVB, pci(a, b))
 		}
 	}
 	return pci(a, b)
+}
+
+// Between is the GPU over which NVLink joins two that it does not join directly. Of several it is the one with the lowest PCI address,
+// whoever asks.
+func (s *System) Between(a, b Device) (Device, bool) {
+	var best Device
+	for _, o := range s.Devices {
+		if o.Kind == GPU && !same(o, a) && !same(o, b) && s.nvlink(a, o) && s.nvlink(o, b) &&
+			(best.Name == "" || o.PCI.Valid && o.PCI.Int64() < best.PCI.Int64()) {
+			best = o
+		}
+	}
+	return best, best.Name != ""
 }
 
 // nvlink reports whether two GPUs have links with each other, or both with a

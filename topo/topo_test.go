@@ -126,7 +126,15 @@ func TestPaths(t *testing.T) {
 			}
 		}
 	}
-	g0, _ := plain.Find("GPU0")
+	g0, _ := linked.Find("GPU0")
+	g1, _ := linked.Find("GPU1")
+	if mid, ok := linked.Between(g1, g0); !ok || mid.Name != "GPU2" {
+		t.Errorf("between GPU1 and GPU0 lies %q, %v", mid.Name, ok)
+	}
+	g0, _ = plain.Find("GPU0")
+	if mid, ok := plain.Between(g1, g0); ok {
+		t.Errorf("without NVLink %q lies between GPU1 and GPU0", mid.Name)
+	}
 	var near []string
 	for _, d := range plain.Nearest(g0, NIC) {
 		near = append(near, d.Name)
