@@ -50,6 +50,12 @@ func (d *device) Open() (driver.Context, error) {
 		if n, ok := l.(interface{ Netdev() link.Netdev }); ok {
 			netdev = n.Netdev()
 		}
+		if d.drv.ecn {
+			if err := showClass(l); err != nil {
+				_ = l.Close()
+				return nil, err
+			}
+		}
 		if l, err = d.drv.capture(l, d.name); err != nil {
 			return nil, err
 		}

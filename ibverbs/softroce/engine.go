@@ -77,6 +77,15 @@ func (e *engine) close() error {
 	return err
 }
 
+// showClass has a link tell the type of service of what comes, which is part of a
+// datagram's GRH and has the marks of congestion.
+func showClass(l link.Link) error {
+	if c, ok := l.(link.Classifier); ok {
+		return c.ShowClass()
+	}
+	return nil
+}
+
 // send hands packets to the link. Those it refuses are lost.
 func (e *engine) send(runs []link.Datagrams) {
 	for len(runs) > 0 {

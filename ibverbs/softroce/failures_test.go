@@ -52,6 +52,25 @@ func TestR17ReceiverNotReady(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a copy that comes late ends the wait", func(t *testing.T) {
+		inBubble(t, rigConfig{rnrRetry: 7, mtu: driver.MTU256}, func(r *rig) {
+			r.b.q.attr.MinRNRTimer = 0 // 655 ms
+			r.a.fill(1)
+			r.a.post(r.a.send(1, 0, 512), r.a.send(2, 512, 8))
+			r.settle()
+			r.b.recv(driver.RecvWR{ID: 3, SGL: []driver.SGE{r.b.sge(0, 512)}}, driver.RecvWR{ID: 4, SGL: []driver.SGE{r.b.sge(512, 8)}})
+			began := time.Now()
+			r.forge(wire.RCSendFirst, wire.AckReq, 0, r.a.bytes(0, 256), nil)
+			r.a.one(1, driver.Success)
+			r.a.one(2, driver.Success)
+			r.b.one(3, driver.Success)
+			r.b.one(4, driver.Success)
+			r.same(0, 520)
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+		})
+	})
 	t.Run("nothing else starts during the wait", func(t *testing.T) {
 		inBubble(t, rigConfig{rnrRetry: 1}, func(r *rig) {
 			r.a.post(r.a.send(1, 0, 8))

@@ -74,6 +74,11 @@ func (p *pd) CreateQP(c driver.QPConfig) (driver.QP, error) {
 		q.cap.RecvWR = ringSize(c.Cap.RecvWR)
 		q.rq = newRecvQueue(q.cap.RecvWR, q.cap.RecvSGE)
 	}
+	if c.Type == driver.UD {
+		if err := showClass(p.e.link); err != nil {
+			return nil, err
+		}
+	}
 	_, err := p.e.qps.add(q, p.e.random, wire.PSNMask, func(n uint32) bool {
 		q.num = n
 		return n > 1 && n < wire.PSNMask // 0, 1 and the last are special to the IBTA

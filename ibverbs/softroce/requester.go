@@ -275,11 +275,12 @@ func (q *qp) failSend(s driver.Status) {
 	q.flush()
 }
 
-// progress is called when una has moved.
+// progress is called when una has moved. A peer that was not ready has taken the
+// packet after all then, from a copy that came late.
 func (q *qp) progress() {
 	r := &q.req
 	q.refill()
-	r.resending, r.probing = false, false
+	r.resending, r.probing, r.notReady = false, false, false
 	r.clock.restart(q)
 	q.drained()
 }

@@ -108,10 +108,14 @@ func (e *engine) work() workEnd {
 	return quiet
 }
 
-// takeBatch takes what is there.
+// takeBatch takes what is there, if nobody else does just now: to wait for that lock
+// would make it one that is handed on, and so nobody's until the one that waits gets
+// a processor, which goroutines that poll may not leave it for 10 ms.
 func (e *engine) takeBatch() (came bool, err error) {
 	r := e.rx
-	r.mu.Lock()
+	if !r.mu.TryLock() {
+		return true, nil
+	}
 	defer r.mu.Unlock()
 	n, err := r.shared.TryRecv(r.batch[:])
 	if n == 0 || err != nil {
@@ -134,13 +138,24 @@ func (e *engine) leaveToPolls(rest *time.Timer) {
 		case <-e.handover:
 		case <-e.stop:
 		}
+		freshSlice()
 		return
 	}
 }
 
-// payLate sends the ACKs of a program that has stopped to poll.
+// freshSlice is called before the lock is taken by a goroutine that something woke:
+// it runs in what is left of the time slice of the one before it, mostly one that
+// polls and has used it up. It would be stopped at once, and with the lock.
+func freshSlice() { runtime.Gosched() }
+
+// payLate sends the ACKs of a program that has stopped to poll. It does not wait for
+// the lock, as takeBatch does not.
 func (r *receiver) payLate() {
-	r.mu.Lock()
+	freshSlice()
+	if !r.mu.TryLock() {
+		r.late.Reset(ackLater)
+		return
+	}
 	defer r.mu.Unlock()
 	r.lateSet = false
 	r.payAcks()

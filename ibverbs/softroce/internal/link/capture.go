@@ -37,6 +37,11 @@ var (
 // after the Capture.
 func NewCapture(l Link, w io.Writer, name string) (*Capture, error) {
 	c := &Capture{Link: l, w: w}
+	if s, ok := l.(Classifier); ok {
+		if err := s.ShowClass(); err != nil {
+			return nil, err
+		}
+	}
 	c.file.head(name)
 	if _, err := w.Write(c.file.buf); err != nil {
 		return nil, err

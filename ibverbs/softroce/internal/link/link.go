@@ -116,6 +116,13 @@ type Shared interface {
 	Await() error
 }
 
+// Classifier is a Link that tells the type of service of what comes, Datagrams.TOS, only
+// when it is asked to. All others tell it always, if they can.
+type Classifier interface {
+	// ShowClass asks for it, from now on. It may be called again.
+	ShowClass() error
+}
+
 // PortWatcher is a Link whose port can go down and come up.
 type PortWatcher interface {
 	// OnPort calls f with each change, after those that came before have

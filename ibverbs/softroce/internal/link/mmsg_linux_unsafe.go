@@ -51,17 +51,37 @@ func (m *mmsg) reset(i int) {
 	h.Flags = 0
 }
 
-// send is sendmmsg of messages from to to.
+// send is sendmmsg of messages from to to. It never sleeps, so the scheduler is not
+// told of it: who has to get a processor back after it may wait for 10 ms where
+// goroutines poll, and hold locks meanwhile.
 func (m *mmsg) send(fd uintptr, from, to int) (int, syscall.Errno) {
-	// The system call takes addresses; hdrs stays reachable through m.
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[from])), uintptr(to-from), unix.MSG_DONTWAIT, 0, 0)
+	// The system calls take addresses; hdrs stays reachable through m.
+	if to == from+1 { // sendmsg does the same for less
+		h := &m.hdrs[from]
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), unix.MSG_DONTWAIT)
+		if errno != 0 {
+			return 0, errno
+		}
+		h.Len = uint32(n)
+		return 1, 0
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[from])), uintptr(to-from), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// recv is recvmmsg of up to n messages.
+// recv is recvmmsg of up to n messages. It never sleeps either.
 func (m *mmsg) recv(fd uintptr, n int) (int, syscall.Errno) {
-	// The system call takes addresses; hdrs stays reachable through m.
-	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[0])), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
+	// The system calls take addresses; hdrs stays reachable through m.
+	if n == 1 {
+		h := &m.hdrs[0]
+		size, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), unix.MSG_DONTWAIT)
+		if errno != 0 {
+			return 0, errno
+		}
+		h.Len = uint32(size)
+		return 1, 0
+	}
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m.hdrs[0])), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -169,41 +189,49 @@ func (m *mmsg) received(i int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), int(m.hdrs[i].Hdr.Controllen)) // control messages are bytes of several types
 }
 
-// controls reads the control messages of message i: segment size and type of
-// service into d, and the kernel's count of drops.
-func (m *mmsg) controls(i int, d *Datagrams) (dropped uint32, counted bool) {
+// drops is how many messages a socket's buffer had no room for, modulo 2^32: the last
+// number of SO_MEMINFO (linux/sock_diag.h). It is 0 before Linux 4.12.
+func drops(fd uintptr) uint32 {
+	const numbers = 9 // SK_MEMINFO_DROPS and those before it
+	var info [numbers]uint32
+	size := uint32(unsafe.Sizeof(info))
+	// The system call takes addresses of variables that live until it returns.
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 || size < numbers*4 {
+		return 0
+	}
+	return info[numbers-1]
+}
+
+// controls reads the control messages of message i into d: segment size and type of
+// service.
+func (m *mmsg) controls(i int, d *Datagrams) {
 	for h, data, rest := nextControl(m.received(i)); h != nil; h, data, rest = nextControl(rest) {
 		switch {
 		case h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(data) >= 4:
 			if seg := int(int32(binary.NativeEndian.Uint32(data))); seg > 0 && seg < len(d.Data) {
 				d.Seg = seg
 			}
-		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
-			dropped, counted = binary.NativeEndian.Uint32(data), true
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_TOS:
 			d.TOS = data[0]
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_TCLASS && len(data) >= 4:
 			d.TOS = uint8(binary.NativeEndian.Uint32(data))
 		}
 	}
-	return dropped, counted
 }
 
 // auxiliary reads the control messages of message i of a packet socket: where the
-// network header begins (struct tpacket_auxdata), -1 if that is not there, and the
-// kernel's count of drops.
-func (m *mmsg) auxiliary(i int) (network int, dropped uint32, counted bool) {
+// network header begins (struct tpacket_auxdata), -1 if that is not there.
+func (m *mmsg) auxiliary(i int) (network int) {
 	const netOffset = 14 // of tp_net
 	network = -1
 	for h, data, rest := nextControl(m.received(i)); h != nil; h, data, rest = nextControl(rest) {
-		switch {
-		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= netOffset+2:
+		if h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= netOffset+2 {
 			network = int(binary.NativeEndian.Uint16(data[netOffset:]))
-		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
-			dropped, counted = binary.NativeEndian.Uint32(data), true
 		}
 	}
-	return network, dropped, counted
+	return network
 }
 
 // cutOff says whether the bytes of message i did not fit.

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +45,53 @@ func TestUDPSocketOptions(t *testing.T) {
 					t.Errorf("%v, %s socket is connected: %v", addr, name, err)
 				}
 			})
+		}
+	}
+}
+
+// What the buffer has no room for is counted, and stays counted when the link is closed.
+func TestDropsAreCounted(t *testing.T) {
+	t.Run("UDP", func(t *testing.T) {
+		countDrops(t, listen(t, UDPConfig{RecvBuffer: 1})) // the system's least
+	})
+	t.Run("packet socket", func(t *testing.T) {
+		b, err := ListenPacket(PacketConfig{Addr: loopback(t), RecvBuffer: 1})
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("packet sockets need CAP_NET_RAW")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		countDrops(t, b)
+	})
+}
+
+func countDrops(t *testing.T, b Link) {
+	a := listen(t, UDPConfig{})
+	d := Datagrams{Addr: b.LocalAddr(), Data: packet(1, 1, 1024)}
+	const sent = 200
+	for range sent {
+		sendAll(t, a, d)
+	}
+	batch, came := make([]Datagrams, recvBatch), 0
+	for {
+		n, err := b.TryRecv(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			break
+		}
+		came += n
+	}
+	for _, when := range []string{"open", "asked again", "closed"} {
+		if when == "closed" {
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := int(b.Stats().RecvDropped); came == 0 || came+got != sent {
+			t.Errorf("%s: %d came, %d dropped, %d were sent", when, came, got, sent)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (p *Packet) start(cfg *PacketConfig) error {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, cfg.RecvBuffer) // what is granted is read below
 		}
 		for _, o := range [...]struct{ level, name int }{
-			{unix.SOL_PACKET, unix.PACKET_VNET_HDR}, {unix.SOL_PACKET, unix.PACKET_AUXDATA}, {unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
+			{unix.SOL_PACKET, unix.PACKET_VNET_HDR}, {unix.SOL_PACKET, unix.PACKET_AUXDATA},
 		} {
 			if err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, o.level, o.name, 1)); err != nil {
 				return
@@ -169,22 +169,22 @@ const (
 
 // openMessage makes a Datagrams of message i: segment sizes, a link header, an IP
 // packet.
-func (p *Packet) openMessage(i int, d *Datagrams) (dropped uint32, counted, ok bool) {
-	network, dropped, counted := p.recv.msgs.auxiliary(i)
+func (p *Packet) openMessage(i int, d *Datagrams) bool {
+	network := p.recv.msgs.auxiliary(i)
 	b := d.Data
 	if p.recv.msgs.cutOff(i) || network < 0 || len(b) < vnetSize+network {
-		return dropped, counted, false
+		return false
 	}
 	gso := b[vnetGSOType] &^ gsoECN
 	size := int(binary.NativeEndian.Uint16(b[vnetGSOSize:]))
 	to, ok := openIP(b[vnetSize+network:], d)
 	switch {
 	case !ok, to != p.addr.Addr(), gso != gsoNone && gso != gsoUDP:
-		return dropped, counted, false
+		return false
 	case gso == gsoUDP && size > 0 && size < len(d.Data):
 		d.Seg = size
 	}
-	return dropped, counted, true
+	return true
 }
 
 // LocalAddr is the address it was made for.
@@ -233,7 +233,10 @@ func (p *Packet) closedOr(err error) error {
 }
 
 // Stats of all its sockets.
-func (p *Packet) Stats() Stats { return p.stats.read() }
+func (p *Packet) Stats() Stats {
+	_ = p.recv.raw.Control(p.stats.countDrops) // when it is closed, what was counted stays
+	return p.stats.read()
+}
 
 // Send hands packets over one by one. Segment k has Identification k.
 func (p *Packet) Send(batch []Datagrams) (int, error) {
@@ -261,6 +264,7 @@ func (p *Packet) sendError(d *Datagrams, err error) error {
 // Close closes all sockets.
 func (p *Packet) Close() error {
 	if !p.closed.Swap(true) {
+		_ = p.recv.raw.Control(p.stats.countDrops)
 		p.closeAll()
 	}
 	return nil

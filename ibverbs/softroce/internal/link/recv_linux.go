@@ -22,24 +22,24 @@ const (
 type fastReceiver struct {
 	conn  interface{ SetReadDeadline(time.Time) error }
 	raw   syscall.RawConn // of conn
+	fd    *fdConn         // is raw, of a UDP socket; try goes a shorter way then
 	stats *counters
 	msgs  mmsg
 	rooms []byte // recvRoom for each message
 	// open makes a Datagrams of message i, whose bytes d.Data is, and says whether
-	// it is one. dropped is the kernel's counter of drops, if counted.
-	open  func(i int, d *Datagrams) (dropped uint32, counted, ok bool)
+	// it is one.
+	open  func(i int, d *Datagrams) bool
 	want  int
 	got   int
 	errno syscall.Errno
 	block bool
 
-	read    func(fd uintptr) bool // r.onReady, bound once
-	look    func(fd uintptr)      // the same
-	dropped uint32                // the kernel's counter when last seen
+	read func(fd uintptr) bool // r.onReady, bound once
+	look func(fd uintptr)      // the same
 }
 
 func newFastReceiver(u *UDP) *fastReceiver {
-	r := &fastReceiver{conn: u.main.conn, raw: u.main.raw, stats: &u.stats}
+	r := &fastReceiver{conn: u.main.conn, raw: u.main.raw, fd: u.main.raw.(*fdConn), stats: &u.stats}
 	r.open = r.openUDP
 	return r.init()
 }
@@ -69,10 +69,27 @@ func (r *fastReceiver) onReady(fd uintptr) bool {
 	}
 }
 
-func (r *fastReceiver) try(batch []Datagrams) (int, error) { return r.take(batch, false) }
+func (r *fastReceiver) try(batch []Datagrams) (int, error) {
+	if r.fd == nil {
+		return r.take(batch, false)
+	}
+	if err := r.fd.begin(); err != nil {
+		return 0, err
+	}
+	n, errno := r.msgs.recv(uintptr(r.fd.fd), min(len(batch), recvBatch))
+	r.fd.end()
+	switch errno {
+	case 0:
+		r.got = n
+		return r.fill(batch), nil
+	case unix.EAGAIN:
+		return 0, nil
+	}
+	return r.take(batch, false)
+}
 
 // await sleeps until something may have come. Others may try meanwhile.
-func (r *fastReceiver) await() error { return r.raw.(*fdConn).await() }
+func (r *fastReceiver) await() error { return r.fd.await() }
 
 func (r *fastReceiver) take(batch []Datagrams, block bool) (int, error) {
 	r.want, r.block = min(len(batch), recvBatch), block
@@ -106,11 +123,7 @@ func (r *fastReceiver) fill(batch []Datagrams) (n int) {
 	for i := range r.got {
 		d := &batch[n]
 		*d = Datagrams{Data: r.rooms[i*recvRoom:][:r.msgs.hdrs[i].Len:recvRoom]}
-		dropped, counted, ok := r.open(i, d)
-		if counted {
-			r.stats.recvDropped.Add(uint64(dropped - r.dropped)) // it wraps
-			r.dropped = dropped
-		}
+		ok := r.open(i, d)
 		r.msgs.reset(i)
 		if !ok {
 			continue
@@ -121,10 +134,9 @@ func (r *fastReceiver) fill(batch []Datagrams) (n int) {
 	return n
 }
 
-func (r *fastReceiver) openUDP(i int, d *Datagrams) (dropped uint32, counted, ok bool) {
-	ok = r.msgs.source(i, &d.Addr)
-	dropped, counted = r.msgs.controls(i, d)
-	return dropped, counted, ok
+func (r *fastReceiver) openUDP(i int, d *Datagrams) bool {
+	r.msgs.controls(i, d)
+	return r.msgs.source(i, &d.Addr)
 }
 
 var longAgo = time.Unix(1, 0)

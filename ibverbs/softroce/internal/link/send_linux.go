@@ -13,6 +13,7 @@ type sendState struct {
 	msgs    mmsg
 	packets [sendBatch]uint64 // in each message
 	count   int               // messages loaded
+	most    int               // of them since the last forget
 	next    int               // that was not sent yet
 	errno   syscall.Errno
 	write   func(fd uintptr) bool // st.onReady, bound once
@@ -123,6 +124,7 @@ func (st *sendState) oneByOne(u *UDP, d *Datagrams) error {
 // loaded.
 func (st *sendState) push(u *UDP) (int, error) {
 	defer func() { st.count, st.next = 0, 0 }()
+	st.most = max(st.most, st.count)
 	for st.next < st.count {
 		from := st.next
 		st.errno = 0
@@ -146,7 +148,8 @@ func (st *sendState) push(u *UDP) (int, error) {
 
 // forget lets the collector have what was sent.
 func (st *sendState) forget() {
-	for i := range st.msgs.iovs {
+	for i := range st.most {
 		st.msgs.iovs[i].Base = nil
 	}
+	st.most = 0
 }

@@ -317,8 +317,31 @@ func (u *UDP) Recv(ctx context.Context, batch []Datagrams) (int, error) {
 	return u.recv.wait(ctx, batch)
 }
 
+// ShowClass has the type of service of what comes told from now on. Each message costs
+// more then, so it is not on from the start.
+func (u *UDP) ShowClass() error {
+	var err error
+	if e := u.main.raw.Control(func(fd uintptr) { err = showClass(fd, u.addr.Addr().Is4()) }); e != nil {
+		return e
+	}
+	return err
+}
+
 // Stats of all its sockets.
-func (u *UDP) Stats() Stats { return u.stats.read() }
+func (u *UDP) Stats() Stats {
+	_ = u.main.raw.Control(u.stats.countDrops) // when it is closed, what was counted stays
+	return u.stats.read()
+}
+
+// countDrops asks the system, whose number wraps.
+func (c *counters) countDrops(fd uintptr) {
+	for {
+		before := c.recvDropped.Load()
+		if c.recvDropped.CompareAndSwap(before, before+uint64(drops(fd)-uint32(before))) {
+			return
+		}
+	}
+}
 
 // came counts what the system gave.
 func (c *counters) came(d *Datagrams) {
@@ -349,6 +372,7 @@ func (u *UDP) Close() error {
 		return nil
 	}
 	u.closed = true
+	_ = u.main.raw.Control(u.stats.countDrops)
 	for i := range u.sources {
 		if s := u.sources[i].Load(); s != nil && s != u.main {
 			s.conn.Close()

@@ -36,14 +36,9 @@ func setUp(fd uintptr, cfg *UDPConfig, receives bool) error {
 		if !cfg.Plain {
 			options = append(options, option{unix.IPPROTO_UDP, unix.UDP_GRO, 1})
 		}
-		if v4 {
-			options = append(options, option{unix.IPPROTO_IP, unix.IP_RECVTOS, 1})
-		} else {
-			options = append(options,
-				option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1},
-				option{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1})
+		if !v4 {
+			options = append(options, option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1})
 		}
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1})
 	}
 	for _, o := range options {
 		// UDP_GRO came with Linux 5.0; without it packets come one by one.
@@ -57,6 +52,14 @@ func setUp(fd uintptr, cfg *UDPConfig, receives bool) error {
 			&unix.SockFprog{Len: uint16(len(dropAll)), Filter: &dropAll[0]}))
 	}
 	return nil
+}
+
+// showClass has the type of service come with each message.
+func showClass(fd uintptr, v4 bool) error {
+	if v4 {
+		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1))
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1))
 }
 
 // take takes the socket out of package net, but for the plain path.

@@ -190,6 +190,9 @@ func TestUDPIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer one.Close()
+	if err := one.ShowClass(); err != nil {
+		t.Fatal(err)
+	}
 	path := wire.NewPath(one.LocalAddr(), one.LocalAddr())
 	d := stretch(one.LocalAddr(), 0, 10, 256)
 	d.TOS = 0x6a
@@ -214,6 +217,11 @@ func TestLinkCarriesTOS(t *testing.T) {
 				t.Skip("package net does not tell it")
 			}
 			a, b := k.listen(t), k.listen(t)
+			if c, ok := b.(Classifier); ok {
+				if err := c.ShowClass(); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for _, tos := range []uint8{0, 2, 0x6a} {
 				d := stretch(b.LocalAddr(), 0, 4, 64)
 				d.TOS = tos
