@@ -274,6 +274,55 @@ func TestRefused(t *testing.T) {
 	must(t, m.Close())
 }
 
+// Each call of the GPU's driver fails once, at each time that it comes: the error names the call, the GPU and the device, and nothing is left
+// of what was registered before.
+func TestEachCallFails(t *testing.T) {
+	for _, method := range []string{"Attribute", "DMABuf", "Address"} {
+		for nth := 1; ; nth++ {
+			d, g := openGPU(t, gputest.Config{Devices: []gpu.DeviceInfo{{Major: 8}}})
+			dev := soft(t)
+			pd := get(dev.AllocPD())(t)
+			unit := get(g.Granularity())(t)
+			p := get(g.Reserve(3 * unit))(t)
+			for i := range gpu.Ptr(3) {
+				must(t, g.Map(p+i*gpu.Ptr(unit), unit, get(g.Create(unit, true))(t)))
+			}
+			called := d.Calls()[method]
+			d.Fail(method, nth, &gpu.Error{Call: method, Name: "PLANTED", Code: 999, Device: 0})
+			before := descriptors(t)
+			err := registered(d, g, dev, pd, p, 3*unit)
+			if after := descriptors(t); after != before {
+				t.Errorf("%s %d: %d descriptors before, %d after", method, nth, before, after)
+			}
+			must(t, pd.Close()) // nothing registered is left
+			if d.Calls()[method]-called < nth {
+				must(t, err)
+				break
+			}
+			// The first DMABuf is for the whole, which is then divided.
+			if method == "DMABuf" && nth == 1 {
+				must(t, err)
+			} else if err == nil || !strings.Contains(err.Error(), method+" on GPU 0: PLANTED (999)") {
+				t.Errorf("%s %d: %v", method, nth, err)
+			}
+		}
+	}
+}
+
+func registered(d *gputest.Driver, g gpu.Context, dev *ibverbs.Context, pd *ibverbs.PD, p gpu.Ptr, n int) error {
+	r, err := gdr.NewRegistrar(gdr.Config{Driver: d, GPU: g.Device(), Device: dev, Sys: noModules}, g, pd, nil)
+	if err != nil {
+		return err
+	}
+	m, err := r.Register(p, n, ibverbs.LocalWrite|ibverbs.RemoteWrite)
+	if err != nil {
+		return err
+	}
+	return m.Close()
+}
+
+func descriptors(t *testing.T) int { return len(get(os.ReadDir("/proc/self/fd"))(t)) }
+
 func ExampleDecide() {
 	driver := gputest.New(gputest.Config{})
 	devices, _ := driver.Devices()

@@ -137,7 +137,7 @@ func (r *Registrar) byDescriptor(p gpu.Ptr, n int, a ibverbs.Access) (*Memory, e
 	}
 	first, asked := r.gpu.Address(p)
 	if asked != nil || !first.Device || uint64(first.Base)+uint64(first.Len) >= uint64(p)+uint64(n) {
-		return nil, err // one allocation: there is nothing to divide
+		return nil, errors.Join(err, asked) // one allocation: there is nothing to divide
 	}
 	for at, left := p, n; left > 0; {
 		info, err := r.gpu.Address(at)

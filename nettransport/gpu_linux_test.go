@@ -3,15 +3,18 @@ package nettransport
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/purerdma/purerdma/gdr"
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/gputest"
+	"github.com/purerdma/purerdma/ibverbs"
 	devices "github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
 	"github.com/purerdma/purerdma/ibverbs/softroce"
@@ -233,3 +236,89 @@ func (l *lines) String() string {
 }
 
 func (l *lines) with(text string) int { return strings.Count(l.String(), text) }
+
+// Each call of the GPU's driver fails once, at each time that it comes: the error, or the reason where the seam refuses, names the call and
+// the GPU, and nothing is left on the GPU or on the device.
+func TestEachGPUCallFails(t *testing.T) {
+	methods := []string{"Attribute", "DMABuf", "Address", "Alloc", "Free", "NewStream", "Fill", "Synchronize", "CloseStream", "RegisterHost", "UnregisterHost"}
+	for name, c := range map[string]gputest.Config{"GPUDirect": {}, "staged": {OpaqueDMABuf: true}} {
+		for _, method := range methods {
+			for nth := 1; ; nth++ {
+				machine := gputest.New(c)
+				machine.Fail(method, nth, &gpu.Error{Call: method, Name: "PLANTED", Code: 999, Device: 0})
+				err := seamPair(t, machine)
+				what := fmt.Sprintf("%s, %s %d", name, method, nth)
+				if left := machine.Left(); len(left) > 0 {
+					t.Errorf("%s: left on the GPU: %v", what, left)
+				}
+				if machine.Calls()[method] < nth {
+					if err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+					break // it did not come that often
+				}
+				if err == nil && method == "Address" && c.OpaqueDMABuf {
+					continue // what the device refuses anyway is not divided
+				}
+				if err == nil || !strings.Contains(err.Error(), method+" on GPU 0: PLANTED (999)") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+	}
+}
+
+// seamPair connects two ends behind the seam and closes them. What was left on the device is an error.
+func seamPair(t *testing.T, machine *gputest.Driver) (err error) {
+	after := func(f func() error) { err = errors.Join(err, f()) }
+	dev, err := ibverbs.Open("soft0", ibverbs.WithDrivers(soft()), ibverbs.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after(func() error {
+		if left := dev.Objects(); len(left) > 0 {
+			t.Errorf("left on the device: %v", left)
+		}
+		return dev.Close()
+	})
+	g, err := machine.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after(g.Close)
+	net, err := New(Config{NICs: []NIC{{{Device: dev}}}, Net: localNet(), Log: quiet, GPU: g, GDR: gdr.Config{Driver: machine}})
+	if err != nil {
+		return err
+	}
+	defer after(net.Close)
+	s := net.Driver()
+	infos := [2]driver.PeerInfo{{}, {Rank: 1}}
+	var ends [2]driver.Connector
+	var blobs [2]driver.Blob
+	for i := range infos {
+		if err := s.Describe(&infos[i]); err != nil {
+			return err
+		}
+	}
+	for i := range ends {
+		if v := s.CanConnect(&infos[i], &infos[1-i]); !v.OK {
+			return errors.New(v.Reason)
+		}
+		if ends[i], err = s.Setup(driver.Request{Send: i == 0, Self: &infos[i], Peer: &infos[1-i], Buffers: [driver.Protocols]int{8 << 10, 8 << 10, 8 << 10}}, &blobs[i]); err != nil {
+			return err
+		}
+		defer after(ends[i].Close)
+	}
+	var done [2]bool
+	for limit := time.Now().Add(20 * time.Second); !done[0] || !done[1]; time.Sleep(20 * time.Microsecond) {
+		for i := range ends {
+			if done[i], err = ends[i].Connect(&blobs[1-i]); err != nil {
+				return err
+			}
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("not connected: %v", done)
+		}
+	}
+	return nil
+}

@@ -155,10 +155,14 @@ func (d *Driver) Attribute(device int, a gpu.Attribute) (int, error) {
 	if err := d.check(device); err != nil {
 		return 0, err
 	}
+	return d.attribute(a), nil
+}
+
+func (d *Driver) attribute(a gpu.Attribute) int {
 	if v, ok := d.config.Attributes[a]; ok {
-		return v, nil
+		return v
 	}
-	return attributes[a], nil
+	return attributes[a]
 }
 
 func (d *Driver) check(device int) error {

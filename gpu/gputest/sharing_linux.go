@@ -94,7 +94,7 @@ func (c *context) DMABuf(p gpu.Ptr, n int) (fd int, offset uint64, err error) {
 	if err := c.enter("DMABuf"); err != nil {
 		return -1, 0, err
 	}
-	if v, err := c.d.Attribute(c.info.Index, gpu.HasDMABuf); err != nil || v == 0 {
+	if c.d.attribute(gpu.HasDMABuf) == 0 {
 		return -1, 0, &gpu.Error{Call: "DMABuf", Missing: true, Device: c.info.Index}
 	}
 	sp, ok := c.d.space.find(uint64(p))
