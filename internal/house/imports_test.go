@@ -27,7 +27,7 @@ var rooms = [][]string{
 	{"mr"},
 	{"ibverbs"},
 	{"ibverbs/softroce"},
-	{"internal/mlx5model", "ibverbs/internal/mlx5model"},
+	{"ibverbs/internal/mlx5model"},
 	{"ibverbs/internal/rxe", "ibverbs/internal/mlx5"},
 	{"ibverbs/internal/kernel"},
 	{"ibverbs/internal/uverbs"},

@@ -1,0 +1,48 @@
+package mlx5model
+
+import (
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+)
+
+// command is one of the old write interface, as INVOKE_WRITE carries it. in and out are
+// the least bytes of its request and its response.
+type command struct {
+	name    string
+	in, out int
+	run     func(c *call, request []byte) (response []byte, err error)
+}
+
+// commands is filled by init as methods is.
+var commands map[uint32]command
+
+func init() {
+	commands = map[uint32]command{
+		uapi.CmdQueryDevice:                        {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
+		uapi.CmdQueryDevice | uapi.CmdFlagExtended: {"EX_QUERY_DEVICE", 8, 176, (*call).exQueryDevice},
+	}
+}
+
+func (c *call) invokeWrite() error {
+	cmd, ok := commands[uint32(c.number(uapi.AttrWriteCmd))]
+	if !ok {
+		c.m.logf("no command %#x", c.number(uapi.AttrWriteCmd))
+		return syscall.EPROTONOSUPPORT
+	}
+	if c.room(uapi.AttrCoreIn) < cmd.in || c.room(uapi.AttrCoreOut) < cmd.out {
+		return syscall.ENOSPC
+	}
+	if !c.ready {
+		return syscall.EINVAL
+	}
+	request, err := c.in(uapi.AttrCoreIn)
+	if err != nil {
+		return err
+	}
+	response, err := cmd.run(c, request)
+	if err != nil || response == nil {
+		return err
+	}
+	return c.out(uapi.AttrCoreOut, response)
+}

@@ -1,0 +1,155 @@
+package mlx5model
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/internal/mlx5prm"
+)
+
+// What the adapter says of itself: a ConnectX-6 (device 0x101b of vendor 0x15b3).
+const (
+	vendorID       = 0x02c9
+	partID         = 0x101b
+	fwMajor        = 20
+	fwMinor        = 31
+	fwSub          = 1014
+	nodeGUID       = 0x0c42a10300123456
+	subnet         = 0xfe80000000000000
+	lid            = 0x11
+	maxQPWR        = 1 << 15
+	maxSGE         = 30
+	maxCQE         = 1<<22 - 1
+	maxRdAtomic    = 16
+	compVectors    = 2
+	maxSQDesc      = 1024
+	maxRQDesc      = 512
+	maxMessage     = 1 << 30
+	gidTable       = 8
+	maxSRQWR       = 1<<15 - 1
+	maxSRQSGE      = 31
+	linkInfiniband = 1
+	portActive     = 4
+	mtu4096        = 5
+)
+
+// getContext answers GET_CONTEXT, once. DEVX is for programs with CAP_NET_RAW: the model
+// has none of it, and libmlx5 asks again without.
+func (c *call) getContext() error {
+	b, err := c.in(uapi.AttrUHWIn)
+	if err != nil {
+		return err
+	}
+	req := structOf[uapi.MLX5AllocUContextReqV2](b)
+	switch {
+	case c.ready || len(b) < 16:
+		return syscall.EINVAL
+	case req.Flags&^1 != 0, req.CompMask != 0, req.Reserved0 != 0, req.Reserved1 != 0, req.Reserved2 != 0:
+		return syscall.EOPNOTSUPP
+	case req.NumLowLatencyBFRegs > (req.TotalNumBFRegs+3)&^3-1:
+		return syscall.EINVAL
+	case req.Flags != 0:
+		return syscall.EPERM
+	case req.LibCaps&uapi.MLX5LibCapDynUAR == 0:
+		c.m.logf("the model has dynamic UARs only")
+		return syscall.EOPNOTSUPP
+	}
+	resp := uapi.MLX5AllocUContextResp{
+		QPTabSize: 1 << 18, BFRegSize: mlx5prm.BlueFlameSize, CacheLineSize: 64, MaxSQDescSz: maxSQDesc, MaxRQDescSz: maxRQDesc,
+		MaxSendWQEBB: maxQPWR, MaxRecvWR: maxQPWR, MaxSRQRecvWR: maxSRQWR, NumPorts: 1,
+		ResponseLength: uint32(c.room(uapi.AttrUHWOut)), CQEVersion: min(req.MaxCQEVersion, 1), CmdsSuppUHW: 3, EthMinInline: 1,
+		LogUARSize: 12, NumUARsPerPage: 1,
+	}
+	if err := c.outs(map[uint16][]byte{
+		uapi.AttrGetContextNumCompVectors: u32(compVectors),
+		uapi.AttrGetContextCoreSupport:    u64(uapi.CoreSupportOptionalMRAccess),
+		uapi.AttrUHWOut:                   bytesOf(&resp),
+	}); err != nil {
+		return err
+	}
+	c.ready, c.version = true, resp.CQEVersion
+	return nil
+}
+
+func (c *call) asyncEvents() error {
+	g := c.attrs[uapi.AttrAsyncEventAllocFDHandle]
+	f, err := c.files.events(g.at+dataAt, 8)
+	if err != nil {
+		return err
+	}
+	if c.async != nil {
+		c.async.close()
+	}
+	c.async = f
+	return c.valid(g)
+}
+
+func deviceAttr() uapi.QueryDeviceResp {
+	r := uapi.QueryDeviceResp{
+		FWVer: fwMajor<<32 | fwMinor<<16 | fwSub, MaxMRSize: 1<<64 - 1, PageSizeCap: 1<<64 - pageSize, VendorID: vendorID, VendorPartID: partID,
+		MaxQP: 1 << 17, MaxQPWR: maxQPWR, DeviceCapFlags: uapi.DeviceSRQResize | uapi.DeviceMemWindow | uapi.DeviceMemWindowType2B,
+		MaxSGE: maxSGE, MaxSGERd: maxSGE, MaxCQ: 1 << 24, MaxCQE: maxCQE, MaxMR: 1 << 24, MaxPD: 1 << 23,
+		MaxQPRdAtom: maxRdAtomic, MaxQPInitRdAtom: maxRdAtomic, MaxResRdAtom: maxRdAtomic << 17, AtomicCap: 1, MaxMW: 1 << 24,
+		MaxMcastGrp: 1 << 21, MaxMcastQPAttach: 240, MaxTotalMcastQPAttach: 240 << 21, MaxAH: 1<<31 - 1,
+		MaxSRQ: 1 << 23, MaxSRQWR: maxSRQWR, MaxSRQSGE: maxSRQSGE, MaxPKeys: 128, LocalCAAckDelay: 16, PhysPortCnt: 1,
+	}
+	binary.BigEndian.PutUint64(r.NodeGUIDBE[:], nodeGUID)
+	binary.BigEndian.PutUint64(r.SysImageGUIDBE[:], nodeGUID)
+	return r
+}
+
+func (c *call) queryDevice([]byte) ([]byte, error) {
+	r := deviceAttr()
+	return bytesOf(&r), nil
+}
+
+// exQueryDevice has nothing of the driver's own to say: no offload is modelled.
+func (c *call) exQueryDevice([]byte) ([]byte, error) {
+	r := uapi.ExQueryDeviceResp{Base: deviceAttr(), HCACoreClock: 156250}
+	r.ResponseLength = uint32(min(len(bytesOf(&r)), c.room(uapi.AttrCoreOut)))
+	own := append(u32(0), u32(uint32(c.room(uapi.AttrUHWOut)))...)
+	return bytesOf(&r), c.out(uapi.AttrUHWOut, own)
+}
+
+func (c *call) queryPort() error {
+	if c.number(uapi.AttrQueryPortPortNum) != 1 {
+		return syscall.EINVAL
+	}
+	r := uapi.QueryPortRespEx{LegacyResp: uapi.QueryPortResp{
+		MaxMsgSz: maxMessage, GIDTblLen: gidTable, PKeyTblLen: 128, LID: lid, SMLID: 1, State: portActive, MaxMTU: mtu4096, ActiveMTU: mtu4096,
+		MaxVLNum: 2, ActiveWidth: 2, ActiveSpeed: 64, PhysState: 5, LinkLayer: linkInfiniband,
+	}}
+	return c.out(uapi.AttrQueryPortResp, bytesOf(&r))
+}
+
+// gid is an entry of the port's table: only the first is there.
+func gid() uapi.GIDEntry {
+	e := uapi.GIDEntry{PortNum: 1}
+	binary.BigEndian.PutUint64(e.GID[:], subnet)
+	binary.BigEndian.PutUint64(e.GID[8:], nodeGUID)
+	return e
+}
+
+func (c *call) queryGIDTable() error {
+	e := gid()
+	if c.number(uapi.AttrQueryGIDTableEntrySize) != uint64(len(bytesOf(&e))) || c.number(uapi.AttrQueryGIDTableFlags) != 0 {
+		return syscall.EINVAL
+	}
+	if c.room(uapi.AttrQueryGIDTableRespEntries) < len(bytesOf(&e)) {
+		return syscall.EINVAL
+	}
+	return c.outs(map[uint16][]byte{uapi.AttrQueryGIDTableRespEntries: bytesOf(&e), uapi.AttrQueryGIDTableRespNumEntries: u64(1)})
+}
+
+func (c *call) queryGIDEntry() error {
+	index := c.number(uapi.AttrQueryGIDEntryGIDIndex)
+	switch {
+	case c.number(uapi.AttrQueryGIDEntryFlags) != 0, c.number(uapi.AttrQueryGIDEntryPort) != 1, index >= gidTable:
+		return syscall.EINVAL
+	case index != 0:
+		return syscall.ENODATA
+	}
+	e := gid()
+	return c.out(uapi.AttrQueryGIDEntryRespEntry, bytesOf(&e))
+}

@@ -1,0 +1,26 @@
+// Package mlx5model is a ConnectX adapter in software, with the part of mlx5_ib that a
+// program sees: unmodified programs of rdma-core run on it. It is a test bed for the
+// driver in package mlx5, and is trusted as far as libmlx5, which works on hardware,
+// agrees with it. It is no emulation: ordering on PCI Express, firmware, congestion and
+// time are not modelled.
+//
+// # Two halves
+//
+// The kernel half answers RDMA_VERBS_IOCTL: it reads the frame and what the frame points
+// to from the program's memory, makes the checks that mlx5_ib makes, and keeps the
+// objects of each open file. The adapter half sees doorbells, reads queue entries from
+// the program's memory, moves data between the memories of programs, and writes
+// completions.
+//
+// # The way in
+//
+// preload/shim.c, a preload library, forwards what a program does to the device's node to
+// a Server over a Unix socket. Server.Env is the environment of such a program: it names
+// the socket, and a tree of sysfs files that libibverbs takes for the machine's.
+//
+// # Memory and time
+//
+// All state is under one lock of the Model, and memory of programs is read and written
+// by process_vm_readv and process_vm_writev, which need no help of theirs. A program that
+// ends is noticed by its socket, and what it made is destroyed.
+package mlx5model

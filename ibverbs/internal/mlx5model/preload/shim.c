@@ -1,0 +1,222 @@
+// A preload library that shows an unmodified verbs program the model's device. It
+// forwards what the program does to /dev/infiniband/uverbs<n> to the model, over the
+// Unix socket that MLX5MODEL_SOCKET names, and hides the machine's own devices. The
+// model reads and writes the program's memory itself, so that a request is numbers
+// only; see wire.go for them. sysfs comes from SYSFS_PATH, which libibverbs heeds.
+//
+// The descriptor of an open device is a memory file of the model, whose pages are the
+// pages of doorbells: mmap on it needs no help.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DEVICE "/dev/infiniband/uverbs"
+#define NETLINK_RDMA 20
+#define MAX_OPEN 64
+
+enum { OP_OPEN = 1, OP_IOCTL, OP_WRITE, OP_DESCRIPTOR };
+
+struct request {
+	uint64_t op, a, b, c;
+};
+
+// A descriptor that comes with a reply is stored at fd_at, fd_size bytes wide.
+struct reply {
+	int64_t result; // 0 or more, or the negative errno
+	uint64_t fd_at, fd_size;
+};
+
+static struct { int fd, sock; dev_t rdev; } opened[MAX_OPEN];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+#define NEXT(name) ({ static __typeof__(&name) next; if (!next) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name); next; })
+
+static int slot_of(int fd)
+{
+	if (fd < 0)
+		return -1;
+	for (int i = 0; i < MAX_OPEN; i++)
+		if (opened[i].sock && opened[i].fd == fd)
+			return i;
+	return -1;
+}
+
+static int receive(int sock, struct reply *r)
+{
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec v = { r, sizeof *r };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+	ssize_t n;
+	do
+		n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof *r) {
+		r->result = -EIO;
+		return -1;
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	int fd = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(c), sizeof fd);
+	return fd;
+}
+
+// The model is told the number of a descriptor, by which the program will name it.
+static int64_t call(int sock, struct request q, int *fd)
+{
+	struct reply r;
+	pthread_mutex_lock(&lock);
+	if (send(sock, &q, sizeof q, MSG_NOSIGNAL) != sizeof q) {
+		pthread_mutex_unlock(&lock);
+		return -EIO;
+	}
+	int got = receive(sock, &r);
+	if (got >= 0) {
+		if (r.fd_size == 8)
+			*(uint64_t *)(uintptr_t)r.fd_at = got;
+		else if (r.fd_size == 4)
+			*(uint32_t *)(uintptr_t)r.fd_at = got;
+		struct request number = { OP_DESCRIPTOR, got };
+		send(sock, &number, sizeof number, MSG_NOSIGNAL);
+	}
+	pthread_mutex_unlock(&lock);
+	if (fd)
+		*fd = got;
+	return r.result;
+}
+
+static int is_device(const char *path)
+{
+	return path && !strncmp(path, DEVICE, strlen(DEVICE)) && getenv("MLX5MODEL_SOCKET");
+}
+
+static dev_t number_of(const char *path)
+{
+	return makedev(231, 192 + atoi(path + strlen(DEVICE)));
+}
+
+static int open_device(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	strncpy(a.sun_path, getenv("MLX5MODEL_SOCKET"), sizeof a.sun_path - 1);
+	int sock = NEXT(socket)(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
+	if (sock < 0)
+		return -1;
+	if (connect(sock, (struct sockaddr *)&a, sizeof a)) {
+		NEXT(close)(sock);
+		return -1;
+	}
+	struct request q = { OP_OPEN, atoi(path + strlen(DEVICE)), getpid() };
+	int64_t result = call(sock, q, &fd);
+	for (int i = 0; result >= 0 && i < MAX_OPEN; i++)
+		if (!opened[i].sock) {
+			opened[i].fd = fd;
+			opened[i].rdev = number_of(path);
+			opened[i].sock = sock;
+			return fd;
+		}
+	NEXT(close)(sock);
+	if (fd >= 0)
+		NEXT(close)(fd);
+	errno = result < 0 ? -result : EMFILE;
+	return -1;
+}
+
+static int answer(int64_t result)
+{
+	if (result >= 0)
+		return result;
+	errno = -result;
+	return -1;
+}
+
+#define OPEN(name) \
+	int name(const char *path, int flags, ...) \
+	{ \
+		va_list l; \
+		va_start(l, flags); \
+		mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(l, mode_t) : 0; \
+		va_end(l); \
+		return is_device(path) ? open_device(path) : NEXT(name)(path, flags, mode); \
+	}
+OPEN(open)
+OPEN(open64)
+
+int close(int fd)
+{
+	int i = slot_of(fd);
+	if (i >= 0) {
+		NEXT(close)(opened[i].sock);
+		opened[i].sock = 0;
+	}
+	return NEXT(close)(fd);
+}
+
+static void pretend(struct stat *st, dev_t rdev)
+{
+	memset(st, 0, sizeof *st);
+	st->st_mode = S_IFCHR | 0666;
+	st->st_rdev = rdev;
+}
+
+int stat(const char *path, struct stat *st)
+{
+	if (!is_device(path))
+		return NEXT(stat)(path, st);
+	if (access(getenv("MLX5MODEL_SOCKET"), F_OK))
+		return -1;
+	pretend(st, number_of(path));
+	return 0;
+}
+
+int fstat(int fd, struct stat *st)
+{
+	int i = slot_of(fd);
+	if (i < 0)
+		return NEXT(fstat)(fd, st);
+	pretend(st, opened[i].rdev);
+	return 0;
+}
+
+int ioctl(int fd, unsigned long number, ...)
+{
+	va_list l;
+	va_start(l, number);
+	void *arg = va_arg(l, void *);
+	va_end(l);
+	int i = slot_of(fd);
+	if (i < 0)
+		return NEXT(ioctl)(fd, number, arg);
+	struct request q = { OP_IOCTL, number, (uintptr_t)arg };
+	return answer(call(opened[i].sock, q, NULL));
+}
+
+ssize_t write(int fd, const void *data, size_t n)
+{
+	int i = slot_of(fd);
+	if (i < 0)
+		return NEXT(write)(fd, data, n);
+	struct request q = { OP_WRITE, (uintptr_t)data, n };
+	return answer(call(opened[i].sock, q, NULL));
+}
+
+// Devices that RDMA netlink lists would come before those of SYSFS_PATH.
+int socket(int domain, int type, int protocol)
+{
+	if (domain == AF_NETLINK && protocol == NETLINK_RDMA && getenv("MLX5MODEL_SOCKET")) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	return NEXT(socket)(domain, type, protocol);
+}
