@@ -1,13 +1,14 @@
 //go:build linux
 
 // Command bench measures how fast data moves between two ends on one GPU: by copy engines and by kernels, in one process and
-// between two, each beside what the same work costs by the driver's own copy or in plain CUDA C++ in the same run.
+// between two, and over a network that does not reach the GPU's memory, each beside what the same work costs by the driver's own copy, in
+// plain CUDA C++ or without the GPU in the same run.
 //
 //	go build -o bin/gpubench ./gpu/bench      # runs on any machine with the same kind of processor and an NVIDIA driver
 //	bin/gpubench [--json] [--device 0] [--samples 7] [--limits PATH]
 //
-// The folder's script run builds the limits in C++ where there is nvcc, and measures with and without MPS. Two processes on one GPU
-// take turns without MPS, so kernels that wait for each other are measured under MPS only.
+// The folder's script run builds the limits in C++ where there is nvcc, runs the tests for GPUs, and measures with and without MPS. Two
+// processes on one GPU take turns without MPS, so kernels that wait for each other are measured under MPS only.
 package main
 
 import (

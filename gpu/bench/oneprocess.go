@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -56,7 +57,7 @@ func (t *tool) oneProcess(g gpu.Context) error {
 		return err
 	}
 	defer set.Close()
-	e, err := newEnd(g)
+	e, err := newEnd(g, ringAll)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,8 @@ type end struct {
 	src, dst, abort gpu.Ptr
 }
 
-func newEnd(g gpu.Context) (*end, error) {
+// newEnd has room for size bytes to send and to receive.
+func newEnd(g gpu.Context, size int) (*end, error) {
 	e := &end{g: g}
 	var err error
 	for _, s := range []*gpu.Stream{&e.a, &e.b} {
@@ -148,7 +150,7 @@ func newEnd(g gpu.Context) (*end, error) {
 	for _, m := range []struct {
 		p *gpu.Ptr
 		n int
-	}{{&e.src, ringAll}, {&e.dst, ringAll}, {&e.abort, 4096}} {
+	}{{&e.src, size}, {&e.dst, size}, {&e.abort, 4096}} {
 		if *m.p, err = g.Alloc(m.n); err != nil {
 			return nil, err
 		}
@@ -167,10 +169,9 @@ func (e *end) wait() error {
 }
 
 func (e *end) close() error {
+	var errs []error
 	for _, p := range []gpu.Ptr{e.src, e.dst, e.abort} {
-		if err := e.g.Free(p); err != nil {
-			return err
-		}
+		errs = append(errs, e.g.Free(p))
 	}
-	return nil
+	return errors.Join(append(errs, e.g.CloseStream(e.a), e.g.CloseStream(e.b))...)
 }

@@ -39,7 +39,9 @@ type row struct {
 
 type tool struct {
 	device, samples int
+	bytes           int // of a message over the network
 	limits          string
+	driver          gpu.Driver
 
 	doc document
 	out cli.IO
@@ -76,14 +78,15 @@ func (t *tool) run() error {
 	}
 	_, err := os.Stat(os.Getenv("CUDA_MPS_PIPE_DIRECTORY") + "/control")
 	t.doc.MPS = os.Getenv("CUDA_MPS_PIPE_DIRECTORY") != "" && err == nil
-	c, err := open(t.device)
+	d, c, err := open(t.device)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	t.driver, t.bytes = d, ringAll
 	t.doc.GPU = c.Device().Name
 	fmt.Fprintf(t.out.Err, "%s, %s, %d samples\n", c.Device().Name, map[bool]string{true: "MPS", false: "no MPS"}[t.doc.MPS], t.samples)
-	for _, f := range []func(gpu.Context) error{t.oneProcess, t.twoProcesses} {
+	for _, f := range []func(gpu.Context) error{t.oneProcess, t.twoProcesses, t.staging} {
 		if err := f(c); err != nil {
 			return err
 		}
@@ -93,16 +96,17 @@ func (t *tool) run() error {
 }
 
 // open opens a GPU of the first driver that has any.
-func open(device int) (gpu.Context, error) {
+func open(device int) (gpu.Driver, gpu.Context, error) {
 	errs := []error{errors.New("no GPU to measure")}
 	for _, d := range gpu.Drivers() {
 		if _, err := d.Devices(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		return d.Open(device)
+		c, err := d.Open(device)
+		return d, c, err
 	}
-	return nil, errors.Join(errs...)
+	return nil, nil, errors.Join(errs...)
 }
 
 // add keeps a row of pairs of samples. Of times the smaller is better, of rates the larger.

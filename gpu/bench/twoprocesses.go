@@ -89,7 +89,7 @@ func (t *tool) twoProcesses(g gpu.Context) (err error) {
 		return err
 	}
 	r := &receiver{t: t, g: g, ctl: ctl, base: shared, to: gob.NewEncoder(nc), from: gob.NewDecoder(nc)}
-	if r.e, err = newEnd(g); err != nil {
+	if r.e, err = newEnd(g, ringAll); err != nil {
 		return err
 	}
 	if r.set, err = kernels.Load(g); err != nil {
@@ -336,7 +336,7 @@ func send(nc net.Conn, o orders) error {
 	if err != nil {
 		return err
 	}
-	g, err := open(o.Device)
+	_, g, err := open(o.Device)
 	if err != nil {
 		return err
 	}
@@ -353,7 +353,7 @@ func send(nc net.Conn, o orders) error {
 		return err
 	}
 	s := &sender{g: g, ctl: ctl, base: base}
-	if s.e, err = newEnd(g); err != nil {
+	if s.e, err = newEnd(g, ringAll); err != nil {
 		return err
 	}
 	if s.set, err = kernels.Load(g); err != nil {

@@ -1,0 +1,27 @@
+//go:build hw && linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/ibverbs/softroce"
+)
+
+// Two ranks on the machine's GPU by the network, which does not reach its memory, and by shared memory.
+func TestHWRanksOnOneGPU(t *testing.T) {
+	d, g, err := open(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Logf("GPU %s %s", g.Device().Name, g.Device().UUID)
+	t.Run("NET, staged", func(t *testing.T) {
+		net := ibverbs.WithDrivers(softroce.New(softroce.Config{}))
+		onOneGPU(t, d, g, net, "staged through pinned host memory: DMA-BUF was refused", 64<<20+1)
+	})
+	t.Run("SHM, registered", func(t *testing.T) { onOneGPU(t, d, g, nil, "", 64<<20+1) })
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
