@@ -10,9 +10,11 @@ import (
 var (
 	errNoPort          = fmt.Errorf("no such port: %w", syscall.EINVAL)
 	errNoMemory        = fmt.Errorf("no memory to register: %w", syscall.EINVAL)
+	errNoChange        = fmt.Errorf("the MRChange sets nothing: %w", syscall.EINVAL)
+	errOtherDevice     = fmt.Errorf("the PD is of another device: %w", syscall.EINVAL)
+	errSetAccess       = fmt.Errorf("Access is given without SetAccess: %w", syscall.EINVAL)
 	errNeedsLocalWrite = fmt.Errorf("RemoteWrite and RemoteAtomic need LocalWrite: %w", syscall.EINVAL)
 	errNoCQ            = fmt.Errorf("a QP needs a CQ for sends and one for receives: %w", syscall.EINVAL)
-	errOtherDevice     = fmt.Errorf("object of another open device: %w", syscall.EINVAL)
 	errDepth           = fmt.Errorf("a CQ needs a depth of at least 1: %w", syscall.EINVAL)
 	errNoRoom          = fmt.Errorf("no room for a completion: %w", syscall.EINVAL)
 	errHasSRQ          = fmt.Errorf("the QP takes its receives from an SRQ: %w", syscall.EINVAL)

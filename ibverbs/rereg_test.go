@@ -13,6 +13,11 @@ import (
 	"github.com/purerdma/purerdma/mr"
 )
 
+// none is memory that has been given back.
+type none struct{}
+
+func (none) Span() (s driver.Span) { return s }
+
 func TestReregister(t *testing.T) {
 	fabric := memdriver.New(memdriver.Config{})
 	dev := open(t, fabric)
@@ -20,31 +25,45 @@ func TestReregister(t *testing.T) {
 	one, two := get(mr.Alloc(4096))(t), get(mr.Alloc(8192))(t)
 	m := get(pd.RegMR(one, ibverbs.LocalWrite))(t)
 	before := m.LKey()
-	for what, err := range map[string]error{
-		"no memory": m.Reregister(nil, ibverbs.LocalWrite), "rights": m.Reregister(one, ibverbs.RemoteWrite),
+	other := open(t, memdriver.New(memdriver.Config{}))
+	elsewhere := get(other.AllocPD())(t)
+	for what, c := range map[string]ibverbs.MRChange{
+		"nothing": {}, "no memory": {Memory: none{}}, "rights": {Memory: one, SetAccess: true, Access: ibverbs.RemoteWrite},
+		"a PD of another device": {PD: elsewhere}, "rights that are not set": {Memory: one, Access: ibverbs.LocalWrite},
 	} {
-		if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "re-register MR on mem0") {
+		if err := m.Reregister(c); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "re-register MR on mem0") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if m.LKey() != before || m.Len() != 4096 {
 		t.Errorf("a refusal changed %d bytes, key %#x", m.Len(), m.LKey())
 	}
-	try(t, m.Reregister(two, ibverbs.LocalWrite|ibverbs.RemoteWrite))
+	try(t, m.Reregister(ibverbs.MRChange{Memory: two, SetAccess: true, Access: ibverbs.LocalWrite | ibverbs.RemoteWrite}))
 	if m.Len() != 8192 || m.LKey() == before || m.Addr() != two.Span().Addr() || m.SGE(8000, 192).LKey != m.LKey() {
 		t.Errorf("%d bytes at %#x, key %#x", m.Len(), m.Addr(), m.LKey())
 	}
 	if names := strings.Join(dev.Objects(), " "); !strings.Contains(names, "8192 bytes") || strings.Contains(names, "4096 bytes") {
 		t.Errorf("objects %s", names)
 	}
+	another := get(dev.AllocPD())(t)
+	try(t, m.Reregister(ibverbs.MRChange{PD: another}))
+	if err := another.Close(); !errors.Is(err, ibverbs.ErrBusy) || m.Len() != 8192 {
+		t.Errorf("%d bytes, the PD of the MR was closed: %v", m.Len(), err)
+	}
+	try(t, pd.Close())
+	if err := m.Reregister(ibverbs.MRChange{PD: pd}); !errors.Is(err, ibverbs.ErrClosed) {
+		t.Errorf("to a closed PD: %v", err)
+	}
 	try(t, one.Close())
 	try(t, two.Close())
 	try(t, m.Close())
-	if err := m.Reregister(two, ibverbs.LocalWrite); !errors.Is(err, ibverbs.ErrClosed) || !errors.Is(err, os.ErrClosed) {
+	try(t, another.Close())
+	again := ibverbs.MRChange{SetAccess: true, Access: ibverbs.LocalWrite}
+	if err := m.Reregister(again); !errors.Is(err, ibverbs.ErrClosed) || !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	try(t, dev.Close())
-	if err := m.Reregister(two, ibverbs.LocalWrite); !errors.Is(err, ibverbs.ErrClosed) {
+	if err := m.Reregister(again); !errors.Is(err, ibverbs.ErrClosed) {
 		t.Errorf("after Close of the device: %v", err)
 	}
 }

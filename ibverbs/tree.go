@@ -97,6 +97,34 @@ func (n *node) rename(name string) {
 	n.name = name
 }
 
+// move begins to put an object under another parent, which cannot be closed meanwhile;
+// neither can the one before. The function that it returns ends that: moved, or not.
+func (n *node) move(to *node) (func(moved bool), error) {
+	n.t.mu.Lock()
+	defer n.t.mu.Unlock()
+	if to.shut {
+		return nil, driver.ErrClosed
+	}
+	from := n.parents
+	if len(from) == 1 && from[0] == to {
+		return func(bool) {}, nil
+	}
+	to.users[n] = struct{}{}
+	return func(moved bool) {
+		n.t.mu.Lock()
+		defer n.t.mu.Unlock()
+		left := from
+		if moved {
+			n.parents = []*node{to}
+		} else {
+			left = []*node{to}
+		}
+		for _, p := range left {
+			delete(p.users, n)
+		}
+	}, nil
+}
+
 // abandon drops a reserved object that could not be made.
 func (n *node) abandon() {
 	n.t.mu.Lock()

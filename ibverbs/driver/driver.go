@@ -159,10 +159,24 @@ type MR interface {
 type Reregisterer interface {
 	// Rereg gives the MR that takes the place of this one, whose keys may differ.
 	// This one is of no use then and is not closed. If it fails, this one is still
-	// there, if only to be closed. s may be of the same memory. No request uses the
-	// MR meanwhile.
-	Rereg(s Span, iova uint64, a Access) (MR, error)
+	// there, if only to be closed. The new memory may be of the same. No request uses
+	// the MR meanwhile.
+	Rereg(c MRChange) (MR, error)
 }
+
+// MRChange is what Rereg changes; what is not marked stays as it is. One that marks
+// nothing is EINVAL. Source: ibv_rereg_mr and enum ib_mr_rereg_flags.
+type MRChange struct {
+	PD        PD   // of the same context; nil if it stays
+	SetMemory bool // Span and IOVA are new
+	Span      Span
+	IOVA      uint64
+	SetAccess bool // Access is new
+	Access    Access
+}
+
+// Changes says whether anything is marked.
+func (c *MRChange) Changes() bool { return c.PD != nil || c.SetMemory || c.SetAccess }
 
 // ECE is the options of enhanced connection establishment (struct ibv_ece), which
 // two ends of one vendor agree on before a QP goes to RTR. Vendor 0 means none.

@@ -23,7 +23,7 @@ func testRereg(t *testing.T, cfg Config) {
 	r, can := old.(driver.Reregisterer)
 	if err := b.Context.Probe(driver.FeatureReregMR); err != nil {
 		if can {
-			_, refused := r.Rereg(b.mem, b.mem.Addr(), driver.LocalWrite)
+			_, refused := r.Rereg(driver.MRChange{SetAccess: true, Access: driver.LocalWrite})
 			wantErr(t, "re-registration without the feature", refused, driver.ErrNotSupported)
 		}
 		t.Skip(err)
@@ -31,10 +31,13 @@ func testRereg(t *testing.T, cfg Config) {
 	if !can {
 		t.Fatal("the probe says that MRs can be re-registered, and they cannot")
 	}
-	_, refused := r.Rereg(offheap.Span{}, 0, driver.LocalWrite)
-	wantErr(t, "no memory", refused, syscall.EINVAL)
-	_, refused = r.Rereg(b.mem, b.mem.Addr(), driver.RemoteWrite)
-	wantErr(t, "remote write without local write", refused, syscall.EINVAL)
+	for what, c := range map[string]driver.MRChange{
+		"no change": {}, "no memory": {SetMemory: true, Span: offheap.Span{}}, "remote write without local write": {SetAccess: true, Access: driver.RemoteWrite},
+		"a PD of another device": {PD: a.pd},
+	} {
+		_, refused := r.Rereg(c)
+		wantErr(t, what, refused, syscall.EINVAL)
+	}
 
 	at := func(m driver.MR, mem driver.Span) driver.Remote {
 		_, rkey := m.Keys()
@@ -48,7 +51,7 @@ func testRereg(t *testing.T, cfg Config) {
 	a.one(1, driver.Success)
 
 	other := alloc(t, 8192)
-	now, err := r.Rereg(other, other.Addr(), allAccess)
+	now, err := r.Rereg(driver.MRChange{SetMemory: true, Span: other, IOVA: other.Addr()})
 	must(t, "re-register memory", err)
 	closed = true // old is now
 	mr := &closeOnce{MR: now}
@@ -61,7 +64,17 @@ func testRereg(t *testing.T, cfg Config) {
 	}
 	check(t, "give back memory", other.Release()) // the registration holds it
 
-	now, err = now.(driver.Reregisterer).Rereg(b.mem, b.mem.Addr(), driver.LocalWrite|driver.RemoteRead)
+	pd, err := b.Context.AllocPD()
+	must(t, "make a PD", err)
+	t.Cleanup(func() { check(t, "close PD", pd.Close()) })
+	now, err = now.(driver.Reregisterer).Rereg(driver.MRChange{PD: pd})
+	must(t, "change the PD", err)
+	mr.MR = now
+	wantErr(t, "close a PD with an MR", pd.Close(), driver.ErrBusy)
+	now, err = now.(driver.Reregisterer).Rereg(driver.MRChange{PD: b.pd, SetMemory: true, Span: b.mem, IOVA: b.mem.Addr()})
+	must(t, "change the PD back, and the memory", err)
+	mr.MR = now
+	now, err = now.(driver.Reregisterer).Rereg(driver.MRChange{SetAccess: true, Access: driver.LocalWrite | driver.RemoteRead})
 	must(t, "take rights away", err)
 	mr.MR = now
 	fill(b.mem.Bytes(), 0xee)

@@ -77,8 +77,21 @@ func (p *pd) Close() error {
 }
 
 // Rereg makes another registration, with other keys, and drops this one.
-func (m *mr) Rereg(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
-	r, err := m.pd.RegMR(s, iova, a)
+func (m *mr) Rereg(c driver.MRChange) (driver.MR, error) {
+	p, s, iova, a := m.pd, m.span, m.iova, m.access
+	if c.PD != nil {
+		p, _ = c.PD.(*pd)
+	}
+	if c.SetMemory {
+		s, iova = c.Span, c.IOVA
+	}
+	if c.SetAccess {
+		a = c.Access
+	}
+	if !c.Changes() || p == nil || p.ctx != m.pd.ctx {
+		return nil, syscall.EINVAL
+	}
+	r, err := p.RegMR(s, iova, a)
 	if err != nil {
 		return nil, err
 	}

@@ -41,36 +41,71 @@ func (p *PD) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 }
 
 // Rereg implements driver.Reregisterer. Soft-RoCE of Linux 6.1 does not have it.
-func (m *MR) Rereg(s driver.Span, iova uint64, a driver.Access) (driver.MR, error) {
-	if err := registrable(s, iova, a); err != nil {
-		return nil, err
+func (m *MR) Rereg(c driver.MRChange) (driver.MR, error) {
+	now := &MR{pd: m.pd, mem: m.mem}
+	req := uverbs.Rereg{Access: c.Access, SetAccess: c.SetAccess}
+	if c.PD != nil {
+		p, ok := c.PD.(*PD)
+		if !ok || p.dev != m.pd.dev {
+			return nil, hint(syscall.EINVAL, "the PD is not of this device")
+		}
+		now.pd, req.PD, req.SetPD = p, p.h, true
 	}
-	if err := s.Retain(); err != nil {
-		return nil, err
+	if c.SetAccess {
+		if err := grantable(c.Access); err != nil {
+			return nil, err
+		}
 	}
-	mr, err := m.pd.dev.Dev.ReregMR(m.mr.Handle, s.Addr(), uint64(s.Len()), iova, a)
-	if err != nil {
-		_ = s.Release()
-		return nil, m.pd.dev.explainMR(err, s.Len())
+	if c.SetMemory {
+		if err := mappable(c.Span, c.IOVA); err != nil {
+			return nil, err
+		}
+		if err := c.Span.Retain(); err != nil {
+			return nil, err
+		}
+		now.mem = c.Span
+		req.SetMemory, req.Addr, req.Length, req.IOVA = true, c.Span.Addr(), uint64(c.Span.Len()), c.IOVA
 	}
-	if err := m.mem.Release(); err != nil {
-		return nil, err
+	var err error
+	if now.mr, err = m.pd.dev.Dev.ReregMR(m.mr.Handle, req); err != nil {
+		if c.SetMemory {
+			_ = c.Span.Release()
+		}
+		return nil, m.pd.dev.explainMR(err, int(req.Length))
 	}
-	return &MR{pd: m.pd, mr: mr, mem: s}, nil
+	if c.SetMemory {
+		if err := m.mem.Release(); err != nil {
+			return nil, err
+		}
+	}
+	return now, nil
 }
 
 // registrable is what the kernel would refuse without a word, and what it takes
 // though it must not.
 func registrable(s driver.Span, iova uint64, a driver.Access) error {
+	if err := mappable(s, iova); err != nil {
+		return err
+	}
+	return grantable(a)
+}
+
+func mappable(s driver.Span, iova uint64) error {
 	switch page := uint64(os.Getpagesize()); {
 	case s.Kind() == offheap.Ring:
 		return errRing
 	case s.Len() == 0:
 		return hint(syscall.EINVAL, "the memory is empty")
-	case a&driver.OnDemand != 0:
-		return &driver.NotSupportedError{Feature: driver.FeatureOnDemand, By: driver.LacksDevice}
 	case (iova^s.Addr())%page != 0:
 		return hint(syscall.EINVAL, "IO virtual address %#x and memory at %#x differ in their offset within a page", iova, s.Addr())
+	}
+	return nil
+}
+
+func grantable(a driver.Access) error {
+	switch {
+	case a&driver.OnDemand != 0:
+		return &driver.NotSupportedError{Feature: driver.FeatureOnDemand, By: driver.LacksDevice}
 	case a&(driver.RemoteWrite|driver.RemoteAtomic) != 0 && a&driver.LocalWrite == 0:
 		return hint(syscall.EINVAL, "remote rights to write need LocalWrite too")
 	}

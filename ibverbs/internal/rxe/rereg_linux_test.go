@@ -36,7 +36,9 @@ func TestRereg(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now, err := old.(driver.Reregisterer).Rereg(two, two.Addr(), driver.LocalWrite|driver.RemoteRead)
+		now, err := old.(driver.Reregisterer).Rereg(driver.MRChange{
+			PD: pd, SetMemory: true, Span: two, IOVA: two.Addr(), SetAccess: true, Access: driver.LocalWrite | driver.RemoteRead,
+		})
 		if !errors.Is(err, errno) || (now == nil) != (errno != nil) {
 			t.Errorf("%s: %v, %v", name, now, err)
 		}

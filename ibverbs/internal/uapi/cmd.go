@@ -230,6 +230,7 @@ type ReregMR struct {
 // Bits of ReregMR.Flags (enum ib_mr_rereg_flags).
 const (
 	ReregTranslation = 1 << 0
+	ReregPD          = 1 << 1
 	ReregAccess      = 1 << 2
 )
 

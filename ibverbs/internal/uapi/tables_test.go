@@ -212,6 +212,7 @@ var cConsts = map[string]cConst{
 	"CmdModifyCQ":                     {name: "IB_USER_VERBS_EX_CMD_MODIFY_CQ"},
 	"CQModerate":                      {name: ""},
 	"ReregTranslation":                {name: ""},
+	"ReregPD":                         {name: ""},
 	"ReregAccess":                     {name: ""},
 	"CmdAllocMW":                      {name: "IB_USER_VERBS_CMD_ALLOC_MW"},
 	"CmdCreateCompChannel":            {name: "IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL"},

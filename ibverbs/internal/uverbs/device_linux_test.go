@@ -140,7 +140,10 @@ var commands = []struct {
 		_, err := d.RegDMABufMR(1, driver.DMABuf{FD: 3, Length: 64}, 1)
 		return err
 	}},
-	{"ReregMR", uverbstest.InvokeWrite, uapi.CmdReregMR, func(d *uverbs.Device) error { _, err := d.ReregMR(1, 4096, 64, 4096, 1); return err }},
+	{"ReregMR", uverbstest.InvokeWrite, uapi.CmdReregMR, func(d *uverbs.Device) error {
+		_, err := d.ReregMR(1, uverbs.Rereg{SetAccess: true, Access: 1})
+		return err
+	}},
 	{"ModerateCQ", uverbstest.InvokeWrite, uapi.CmdModifyCQ | uapi.CmdFlagExtended, func(d *uverbs.Device) error { return d.ModerateCQ(1, 16, 100) }},
 	{"DeregMR", uverbstest.MRDestroy, 0, func(d *uverbs.Device) error { return d.DeregMR(1) }},
 	{"CreateCompChannel", uverbstest.InvokeWrite, uapi.CmdCreateCompChannel, func(d *uverbs.Device) error { _, err := d.CreateCompChannel(); return err }},

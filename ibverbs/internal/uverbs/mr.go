@@ -114,12 +114,33 @@ func (d *Device) newMR(f *frame, h, lkey, rkey output) (MR, error) {
 	return MR{Handle: MRHandle(handle), LKey: f.u32(lkey), RKey: f.u32(rkey)}, nil
 }
 
-// ReregMR changes the memory and the rights of a registration, whose keys may be
-// others afterwards. If it fails, the registration is as it was, unless it is
-// EFAULT or ENOMEM of a driver that gave the old one up: then it is of no use.
-func (d *Device) ReregMR(h MRHandle, addr, length, iova uint64, a driver.Access) (MR, error) {
-	return d.reregMR(uapi.ReregMR{MRHandle: uint32(h), Flags: uapi.ReregTranslation | uapi.ReregAccess, Start: addr, Length: length,
-		HCAVA: iova, AccessFlags: uint32(a)})
+// Rereg is what ReregMR changes: what is marked.
+type Rereg struct {
+	SetPD     bool
+	PD        PDHandle
+	SetMemory bool
+	Addr      uint64
+	Length    uint64
+	IOVA      uint64
+	SetAccess bool
+	Access    driver.Access
+}
+
+// ReregMR changes a registration, whose keys may be others afterwards. If it fails,
+// the registration is as it was, unless it is EFAULT or ENOMEM of a driver that gave
+// the old one up: then it is of no use.
+func (d *Device) ReregMR(h MRHandle, c Rereg) (MR, error) {
+	req := uapi.ReregMR{MRHandle: uint32(h)}
+	if c.SetPD {
+		req.Flags, req.PDHandle = req.Flags|uapi.ReregPD, uint32(c.PD)
+	}
+	if c.SetMemory {
+		req.Flags, req.Start, req.Length, req.HCAVA = req.Flags|uapi.ReregTranslation, c.Addr, c.Length, c.IOVA
+	}
+	if c.SetAccess {
+		req.Flags, req.AccessFlags = req.Flags|uapi.ReregAccess, uint32(c.Access)
+	}
+	return d.reregMR(req)
 }
 
 func (d *Device) reregMR(req uapi.ReregMR) (MR, error) {
