@@ -1,9 +1,9 @@
 // Command shm measures messages through shared memory (package shmtransport) between two processes on two processors, against what the
-// machine can do, and against UCX (ucx_perftest) in the same run.
+// machine can do, and against UCX (ucx_perftest), Open MPI (vader) and libfabric (fi_pingpong) in the same run.
 //
-//	bench/shm/run [--rounds 20] [--ucx=false] [--json]
+//	bench/shm/run [--rounds 20] [--rivals ucx,openmpi] [--json]
 //
-// The script run beside this file installs UCX first, as root, where it is missing.
+// The script run beside this file installs them first, as root, where they are missing.
 //
 // # What is measured
 //
@@ -20,8 +20,10 @@
 // line is timed right before and right after each sample, and only samples count where both agree within a third; near and far are told
 // apart and never mixed. Below 75 ns the two processors share a core; those samples are left out.
 //
-// UCX runs right after, between two probes of its own, with its shared-memory transport alone (UCX_TLS=posix,self). What counts against
-// it is the ratio of neighbours. Its latency is the median that it prints, its bandwidth the average over its run.
+// Each rival runs between two samples of ours, with its shared-memory transport alone, and what counts is the ratio to the mean of these
+// two. UCX: tag messages, UCX_TLS=posix,self; its latency is the median that it prints, its bandwidth the average over its run. Open MPI:
+// pml ob1, btl vader, by mpi/pair.c, which mpicc compiles. libfabric: provider shm, tagged, half round trips only, of which it prints the
+// average.
 //
 // Targets are told, not enforced: the exit code is 0 when everything ran.
 package main

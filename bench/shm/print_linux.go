@@ -13,10 +13,13 @@ import (
 func (t *tool) print() error {
 	var b strings.Builder
 	for _, g := range []regime{near, far} {
-		table := report.Table{Header: []string{"row", "samples", "each", "median", "quartiles", "unit", "target", "", "UCX runs", "times better than UCX", ""}, Left: []int{0, 5, 7, 10}}
+		table := report.Table{Header: []string{"row", "samples", "each", "median", "quartiles", "unit", "target", ""}, Left: []int{0, 5, 7}}
+		for _, name := range t.rivals {
+			table.Header = append(table.Header, "times "+name, "runs")
+		}
 		var lines []float64
 		for _, r := range t.results {
-			values, times, better := r.of(g)
+			values, times := r.of(g)
 			for _, s := range r.Samples {
 				if s.regime() == g {
 					lines = append(lines, s.Probes[:]...)
@@ -25,14 +28,26 @@ func (t *tool) print() error {
 			if len(values) == 0 {
 				continue
 			}
-			mid, ratio := stats.Median(values), stats.Median(better)
+			mid := stats.Median(values)
 			word := "at most "
 			if r.Row.Unit.atLeast() {
 				word = "at least "
 			}
-			table.Rows = append(table.Rows, []string{r.Row.name(), strconv.Itoa(len(values)), seconds(stats.Median(times)), report.Digits(mid),
+			cells := []string{r.Row.name(), strconv.Itoa(len(values)), seconds(stats.Median(times)), report.Digits(mid),
 				report.Digits(stats.Quantile(values, 0.25)) + " to " + report.Digits(stats.Quantile(values, 0.75)), string(r.Row.Unit),
-				word + report.Digits(r.Row.target(g)), verdict(true, r.Row.met(g, mid)), strconv.Itoa(len(better)), report.Digits(ratio), verdict(len(better) > 0, ratio >= ucxBy)})
+				word + report.Digits(r.Row.target(g)), verdict(true, r.Row.met(g, mid))}
+			for _, name := range t.rivals {
+				better := r.against(name, g)
+				ratio := "-"
+				if len(better) > 0 {
+					ratio = report.Digits(stats.Median(better))
+					if name == ucxName {
+						ratio += " " + verdict(true, stats.Median(better) >= ucxBy)
+					}
+				}
+				cells = append(cells, ratio, strconv.Itoa(len(better)))
+			}
+			table.Rows = append(table.Rows, cells)
 		}
 		if len(table.Rows) == 0 {
 			fmt.Fprintf(&b, "\n%s: no sample\n", g)
@@ -40,8 +55,10 @@ func (t *tool) print() error {
 		}
 		fmt.Fprintf(&b, "\n%s: a cache line's round trip takes %s ns\n%s", g, report.Digits(1e9*stats.Median(lines)), table)
 	}
-	if t.late > 0 {
-		fmt.Fprintf(&b, "\n%d runs were given up: %v\n", t.late, errLate)
+	for _, name := range t.rivals {
+		if n := t.late[name]; n > 0 {
+			fmt.Fprintf(&b, "\n%d runs of %s were given up: %v\n", n, name, errLate)
+		}
 	}
 	_, err := t.out.Text.Write([]byte(b.String()))
 	return err

@@ -44,7 +44,8 @@ type row struct {
 	Unit      unit
 	Near, Far float64 // targets
 	Count     int
-	ucxCount  int
+	// rivalCount is the messages of a rival's run.
+	rivalCount int
 }
 
 var rows = []row{

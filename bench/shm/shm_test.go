@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"strings"
@@ -48,6 +49,52 @@ func TestParseUCX(t *testing.T) {
 	}
 }
 
+func TestParseOthers(t *testing.T) {
+	const fabric = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n8       1k      =1k      15k         0.07s      0.22      36.33       0.03\n"
+	if got, err := parseFabric(fabric); err != nil || math.Abs(got/36.33e-6-1) > 1e-9 {
+		t.Errorf("libfabric: %v, %v", got, err)
+	}
+	if got, err := parsePair("a warning\nseconds a message: 0.000000250000\n"); err != nil || math.Abs(got/250e-9-1) > 1e-9 {
+		t.Errorf("Open MPI: %v, %v", got, err)
+	}
+	for _, s := range []string{"", "seconds a message: none", "1 2 3 4 5 6 x 8"} {
+		_, err1 := parseFabric(s)
+		_, err2 := parsePair(s)
+		if err1 == nil || err2 == nil {
+			t.Errorf("%q has figures", s)
+		}
+	}
+}
+
+// Each rival that is installed runs.
+func TestRivals(t *testing.T) {
+	a, b, ok := pin.Processors()
+	if !ok {
+		t.Skip("two processors are needed: each end spins on its own")
+	}
+	dir := t.TempDir()
+	for _, v := range rivals {
+		t.Run(v.name, func(t *testing.T) {
+			if missing := v.lacks(); len(missing) > 0 {
+				t.Skip("not installed: ", missing)
+			}
+			for _, k := range []kind{latency, stream, batched} {
+				r := row{Kind: k, Size: 4096, rivalCount: 200}
+				if !v.covers(r) {
+					continue
+				}
+				each, err := v.time(t.Context(), r, [2]int{a, b}, dir)
+				if errors.Is(err, errLate) {
+					t.Skip(err)
+				}
+				if err != nil || each <= 0 || each > 1 {
+					t.Errorf("%s: %v s, %v", k, each, err)
+				}
+			}
+		})
+	}
+}
+
 // A sample counts only if the probes around it agree on the regime, and is told in its row's unit.
 func TestSamples(t *testing.T) {
 	for _, c := range []struct {
@@ -64,12 +111,12 @@ func TestSamples(t *testing.T) {
 			t.Errorf("%s: %v, want %v", u, got, want)
 		}
 	}
-	d := duel{Ours: s, Theirs: 300e-9, Probe: 100e-9}
+	d := duel{Before: s, Theirs: 300e-9, After: s}
 	if d.better() != 2 || d.regime() != near {
 		t.Errorf("%v, %q", d.better(), d.regime())
 	}
-	if d.Probe = 400e-9; d.regime() != none {
-		t.Errorf("a line that got slower while UCX ran counts as %q", d.regime())
+	if d.After.Probes = [2]float64{400e-9, 400e-9}; d.regime() != none {
+		t.Errorf("a line that got slower while a rival ran counts as %q", d.regime())
 	}
 	latencyRow, streamRow := row{Unit: perC, Near: 1.4, Far: 1.3}, row{Unit: rate, Near: 50, Far: 18}
 	if !latencyRow.met(near, 1.4) || latencyRow.met(far, 1.4) || !streamRow.met(far, 20) || streamRow.met(near, 49) {
@@ -94,7 +141,7 @@ func TestRun(t *testing.T) {
 	var text, errs bytes.Buffer
 	tl := &tool{}
 	c := tl.cobra(cli.IO{Text: &text, Err: &errs})
-	c.SetArgs([]string{"--rounds", "2", "--samples", "1", "--ucx=false"})
+	c.SetArgs([]string{"--rounds", "2", "--samples", "1", "--rivals="})
 	if err := c.ExecuteContext(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, &errs)
 	}
@@ -118,7 +165,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"--rounds", "0"}, {"--samples", "0"}, {"--only", "nothing"}, {"more"}} {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--samples", "0"}, {"--only", "nothing"}, {"more"}, {"--rivals", "nobody"}} {
 		c := (&tool{}).cobra(cli.IO{Text: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		c.SilenceErrors, c.SilenceUsage = true, true
 		c.SetArgs(args)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,38 +24,39 @@ type tool struct {
 	out         cli.IO
 	rounds      int
 	each        int
-	rival       bool
+	rivals      []string
+	dir         string // for programs that are compiled
 	only        []string
 	cells, data int
 	cpus        [2]int
 	results     []result
-	late        int // runs of UCX that were given up
+	late        map[string]int // runs of rivals that were given up
 }
 
 // result is what was measured for a row.
 type result struct {
 	Row     row
 	Samples []sample
-	UCX     []duel
+	Duels   map[string][]duel // by rival
 }
 
-// duel is a sample and UCX right after it.
+// duel is a rival between two samples of ours.
 type duel struct {
-	Ours   sample
+	Before sample
 	Theirs float64 // seconds of a message
-	Probe  float64 // after UCX
+	After  sample
 }
 
 // regime is none unless the line took the same time before, between and after.
 func (d duel) regime() regime {
-	if g := d.Ours.regime(); g == agreed(d.Ours.Probes[1], d.Probe) {
+	if g := d.Before.regime(); g == d.After.regime() && g == agreed(d.Before.Probes[1], d.After.Probes[0]) {
 		return g
 	}
 	return none
 }
 
 // better is how many times faster ours is.
-func (d duel) better() float64 { return d.Theirs / d.Ours.Each }
+func (d duel) better() float64 { return 2 * d.Theirs / (d.Before.Each + d.After.Each) }
 
 func (t *tool) command() cli.Command {
 	return cli.Command{Schema: schemaName, Version: schemaVersion, Make: t.cobra, Document: t.document}
@@ -64,7 +66,7 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	t.out = out
 	c := &cobra.Command{
 		Use:   "shm [flags]",
-		Short: "measure messages through shared memory, against the machine's limits and UCX",
+		Short: "measure messages through shared memory, against the machine's limits, UCX, Open MPI and libfabric",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
@@ -72,7 +74,8 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	fs.SortFlags = false
 	fs.IntVar(&t.rounds, "rounds", 20, "how often each row is measured, in an order that is shuffled each time")
 	fs.IntVar(&t.each, "samples", 5, "samples of a row in a round")
-	fs.BoolVar(&t.rival, "ucx", haveUCX(), "measure UCX too; needs ucx_perftest (Debian: ucx-utils) and taskset")
+	fs.StringSliceVar(&t.rivals, "rivals", installed(), "what to measure too, of ucx, openmpi and libfabric; none if empty (default: what is installed)")
+	fs.Lookup("rivals").DefValue = ""
 	fs.StringSliceVar(&t.only, "only", nil, "rows whose name begins so, such as \"8 B\" or \"4 KiB latency\" (default: all)")
 	fs.IntVar(&t.cells, "cells", shmtransport.DefaultCells, "cells of a ring")
 	fs.IntVar(&t.data, "data", shmtransport.DefaultData, "bytes of data of a ring")
@@ -86,13 +89,14 @@ func (t *tool) run(ctx context.Context) (err error) {
 			t.results = append(t.results, result{Row: r})
 		}
 	}
+	list, err := rivalsOf(t.rivals)
 	switch {
+	case err != nil:
+		return &cli.UsageError{Err: err}
 	case t.rounds < 1 || t.each < 1:
 		return cli.Usagef("--rounds and --samples are at least 1")
 	case len(t.results) == 0:
 		return cli.Usagef("--only: no row begins with %q", t.only)
-	case t.rival && !haveUCX():
-		return cli.Usagef("--ucx: there is no %s here (Debian: apt-get install ucx-utils)", ucxProgram)
 	}
 	a, b, ok := pin.Processors()
 	if !ok {
@@ -109,7 +113,9 @@ func (t *tool) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = t.measure(ctx, e)
+	if t.dir, err = os.MkdirTemp("", "purerdma-shm-"); err == nil {
+		err = errors.Join(t.measure(ctx, e, list), os.RemoveAll(t.dir))
+	}
 	if err = errors.Join(err, e.close()); err != nil {
 		return err
 	}
@@ -117,7 +123,7 @@ func (t *tool) run(ctx context.Context) (err error) {
 }
 
 // measure makes the rounds.
-func (t *tool) measure(ctx context.Context, e *ends) error {
+func (t *tool) measure(ctx context.Context, e *ends, list []rival) error {
 	for round := range t.rounds {
 		if t.out.Terminal {
 			fmt.Fprintf(t.out.Err, "\rround %d of %d ", round+1, t.rounds)
@@ -126,7 +132,7 @@ func (t *tool) measure(ctx context.Context, e *ends) error {
 			if err := cause.Of(ctx); err != nil {
 				return err
 			}
-			if err := t.row(ctx, e, &t.results[i]); err != nil {
+			if err := t.row(ctx, e, &t.results[i], list); err != nil {
 				return fmt.Errorf("%s: %w", t.results[i].Row.name(), err)
 			}
 		}
@@ -137,59 +143,91 @@ func (t *tool) measure(ctx context.Context, e *ends) error {
 	return nil
 }
 
-// row measures one row a few times, and then UCX.
-func (t *tool) row(ctx context.Context, e *ends, r *result) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// row measures one row a few times, and then each rival, in an order that is shuffled.
+func (t *tool) row(ctx context.Context, e *ends, r *result, list []rival) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	c := newCopies(r.Row.Size)
-	var s sample
 	for range t.each {
-		var err [3]error
-		s.Copies[0] = c.time()
-		s.Probes[0], err[0] = e.probe()
-		s.Each, err[1] = e.measure(ctx, r.Row)
-		s.Probes[1], err[2] = e.probe()
-		s.Copies[1] = c.time()
-		if err := errors.Join(err[:]...); err != nil {
+		if err := t.sample(ctx, e, r, c); err != nil {
 			return err
 		}
-		r.Samples = append(r.Samples, s)
 	}
-	if !t.rival {
-		return nil
+	for _, i := range rand.Perm(len(list)) {
+		if list[i].covers(r.Row) {
+			if err := t.duel(ctx, e, r, c, list[i]); err != nil {
+				return fmt.Errorf("%s: %w", list[i].name, err)
+			}
+		}
 	}
-	theirs, err := ucx(ctx, r.Row, t.cpus)
-	if errors.Is(err, errLate) {
-		t.late++
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	after, err := e.probe()
-	if err != nil {
-		return err
-	}
-	r.UCX = append(r.UCX, duel{s, theirs, after})
 	return nil
 }
 
-// of is the samples of a regime in the row's unit, sorted, and the ratios to UCX; times are in seconds.
-func (r result) of(g regime) (values, times, better []float64) {
+// sample measures ours once, between probes.
+func (t *tool) sample(ctx context.Context, e *ends, r *result, c copies) error {
+	var s sample
+	var err [3]error
+	s.Copies[0] = c.time()
+	s.Probes[0], err[0] = e.probe()
+	s.Each, err[1] = e.measure(ctx, r.Row)
+	s.Probes[1], err[2] = e.probe()
+	s.Copies[1] = c.time()
+	if err := errors.Join(err[:]...); err != nil {
+		return err
+	}
+	r.Samples = append(r.Samples, s)
+	return nil
+}
+
+// duel measures a rival between two samples of ours.
+func (t *tool) duel(ctx context.Context, e *ends, r *result, c copies, v rival) error {
+	if err := t.sample(ctx, e, r, c); err != nil {
+		return err
+	}
+	before := r.Samples[len(r.Samples)-1]
+	theirs, err := v.time(ctx, r.Row, t.cpus, t.dir)
+	if errors.Is(err, errLate) {
+		if t.late == nil {
+			t.late = map[string]int{}
+		}
+		t.late[v.name]++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.sample(ctx, e, r, c); err != nil {
+		return err
+	}
+	after := r.Samples[len(r.Samples)-1]
+	if r.Duels == nil {
+		r.Duels = map[string][]duel{}
+	}
+	r.Duels[v.name] = append(r.Duels[v.name], duel{before, theirs, after})
+	return nil
+}
+
+// of is the samples of a regime in the row's unit, sorted; times are in seconds.
+func (r result) of(g regime) (values, times []float64) {
 	for _, s := range r.Samples {
 		if s.regime() == g {
 			values, times = append(values, s.in(r.Row)), append(times, s.Each)
 		}
 	}
-	for _, d := range r.UCX {
+	slices.Sort(values)
+	slices.Sort(times)
+	return values, times
+}
+
+// against is how many times faster than a rival ours is, in a regime, sorted.
+func (r result) against(name string, g regime) (better []float64) {
+	for _, d := range r.Duels[name] {
 		if d.regime() == g {
 			better = append(better, d.better())
 		}
 	}
-	slices.Sort(values)
-	slices.Sort(times)
 	slices.Sort(better)
-	return values, times, better
+	return better
 }
 
 // result words for people and programs.
