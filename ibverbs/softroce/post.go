@@ -79,24 +79,32 @@ func (q *qp) checkSend(wr *driver.SendWR) error {
 // queueSend copies wr into the queue and gives it its packet numbers.
 func (q *qp) queueSend(wr *driver.SendWR) {
 	w := q.sq.slot()
-	data, sgl := append(w.data[:0], wr.Inline...), append(w.sgl[:0], wr.SGL...)
-	*w = request{
-		id: wr.ID, op: wr.Op, flags: wr.Flags, imm: wr.Imm, remote: wr.Remote, compareAdd: wr.CompareAdd, swap: wr.Swap,
-		inline: wr.Inline != nil, data: data, sgl: sgl, length: uint32(len(data)) + uint32(total(wr.SGL)), packets: 1,
+	if w.hasRest {
+		w.hasRest, w.requestRest = false, requestRest{}
 	}
+	w.id, w.op, w.flags, w.imm, w.remote = wr.ID, wr.Op, wr.Flags, wr.Imm, wr.Remote
+	w.inline, w.failed, w.executed, w.packets = wr.Inline != nil, driver.Success, false, 1
+	w.data, w.sgl = append(w.data[:0], wr.Inline...), append(w.sgl[:0], wr.SGL...)
+	w.length = uint32(len(w.data)) + uint32(total(wr.SGL))
 	switch {
 	case q.typ == driver.UD:
+		w.hasRest = true
 		w.ah, w.qpn, w.qkey = wr.UD.AH.(*ah), wr.UD.QPN, q.keyFor(wr.UD.QKey)
 	case isLocal(wr.Op):
 		w.packets = 0
 		if b := wr.Bind; wr.Op == driver.OpBindMW {
+			w.hasRest = true
 			w.remote = b.Remote()
 			w.bind = binding{mw: b.MW.(*mw), mr: b.MR.(*mr), length: b.Length, access: b.Access}
 		}
 	case !isAtomic(wr.Op):
 		w.packets = packetsOf(w.length, q.mtu)
-	case w.length != 8:
-		w.failed = driver.LocLenErr
+	default:
+		w.hasRest = true
+		w.compareAdd, w.swap = wr.CompareAdd, wr.Swap
+		if w.length != 8 {
+			w.failed = driver.LocLenErr
+		}
 	}
 	w.psn = q.req.psn
 	q.req.psn = w.psn.Add(w.packets)

@@ -25,23 +25,30 @@ type sendQueue struct {
 // costs memory only when it is used.
 const blockSize = 16
 
-// request is a copy of a SendWR and how far it has come.
+// request is a copy of a SendWR and how far it has come. What all have comes first: of
+// thousands of queue pairs each one is cold.
 type request struct {
-	id         uint64
-	remote     driver.Remote
+	id       uint64
+	remote   driver.Remote
+	op       driver.Opcode
+	flags    driver.SendFlags
+	failed   driver.Status // why it cannot be sent, Success if it can
+	inline   bool
+	executed bool // packets is 0, and it was done
+	hasRest  bool
+	imm      uint32
+	length   uint32
+	psn      wire.PSN // of its first packet
+	packets  uint32   // 0 if it is done here
+	data     []byte   // inline
+	sgl      []driver.SGE
+	requestRest
+}
+
+// requestRest is what few requests have; the others leave it alone.
+type requestRest struct {
 	compareAdd uint64
 	swap       uint64
-	sgl        []driver.SGE
-	data       []byte // inline
-	inline     bool
-	op         driver.Opcode
-	flags      driver.SendFlags
-	failed     driver.Status // why it cannot be sent, Success if it can
-	imm        uint32
-	length     uint32
-	psn        wire.PSN // of its first packet
-	packets    uint32   // 0 if it is done here
-	executed   bool     // and it was
 	bind       binding
 	ah         *ah // of a datagram, and the queue pair that it goes to
 	qpn, qkey  uint32
