@@ -170,6 +170,23 @@ func TestDeathIsToldToAll(t *testing.T) {
 	}
 }
 
+// Who learns of a death and leaves at once is not taken for the dead: its neighbours hear from it who that was.
+func TestDeathIsToldBeforeWhoLearnsOfItLeaves(t *testing.T) {
+	const n, dead = 5, 1
+	for range 5 {
+		all := overTCP(t, n, nil)
+		each(n, func(rank int) {
+			if rank == dead {
+				all[dead].kill()
+				return
+			}
+			<-all[rank].Done()
+			_ = all[rank].Close()
+			names(t, all[rank].Err(), dead, ErrDied)
+		})
+	}
+}
+
 func TestAbortIsToldToAll(t *testing.T) {
 	jobs(t, 5, func(t *testing.T, all []Job, _ func(int)) {
 		all[3].Abort(errors.New("no memory left"))
@@ -220,7 +237,7 @@ func TestLeaving(t *testing.T) {
 
 // All leave at once after a barrier, as programs end: nobody sees an error.
 func TestAllLeave(t *testing.T) {
-	for range 20 {
+	for range 5 {
 		members := overTCP(t, 4, nil)
 		each(4, func(rank int) {
 			if err := members[rank].Barrier(soon(t)); err != nil {

@@ -254,8 +254,6 @@ func (m *Member) abandon(why error) {
 	if e := (*RankError)(nil); errors.As(why, &e) {
 		n = notice{rank: e.Rank, kind: absent, text: fmt.Sprintf("seen by rank %d: %v", m.rank, e.Err)}
 	}
-	if m.fail(why) {
-		m.spread(n)
-	}
+	m.failAndTell(why, n, nil)
 	m.closing.Do(m.shut)
 }

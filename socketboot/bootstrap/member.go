@@ -198,34 +198,38 @@ func (m *Member) lost(l *link, err error) {
 		if errors.Is(err, ErrProtocol) || errors.Is(err, ErrTooMany) {
 			why = err
 		}
-		if m.fail(m.about(l.rank, "", fmt.Errorf("%w: %w", why, err))) {
-			m.spread(notice{rank: l.rank, kind: died, text: fmt.Sprintf("seen by rank %d: %v", m.rank, err)})
-		}
+		m.failAndTell(m.about(l.rank, "", fmt.Errorf("%w: %w", why, err)),
+			notice{rank: l.rank, kind: died, text: fmt.Sprintf("seen by rank %d: %v", m.rank, err)}, nil)
 	}
 	shutWrite(l.Conn)
 }
 
-// heard passes word on, away from whom it came, and takes notice.
+// heard takes notice of word, and passes it on, away from whom it came.
 func (m *Member) heard(n notice, from *link) {
-	var news bool
-	if n.kind == left {
-		news = m.leave(n.rank, n.took)
-	} else {
-		news = m.fail(m.about(n.rank, "", n.reason()))
+	if n.kind != left {
+		m.failAndTell(m.about(n.rank, "", n.reason()), n, from)
+		return
 	}
-	if news {
-		m.tell(n, from)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.leaveLocked(n.rank, n.took) {
+		m.tellLocked(n, from)
 	}
 }
 
-// spread tells both neighbours.
-func (m *Member) spread(n notice) { m.tell(n, nil) }
-
-// tell tells the neighbours except one, and those that are linked later. It does not wait for them: a neighbour may be stuck, or the one
-// that has failed.
-func (m *Member) tell(n notice, except *link) {
+// failAndTell records the end of the job for this rank, and tells the neighbours except one why, unless it has ended before. Who is woken
+// by the end may close at once, which tells nothing more: so the word is on its way by then.
+func (m *Member) failAndTell(err error, n notice, except *link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.failLocked(err) {
+		m.tellLocked(n, except)
+	}
+}
+
+// tellLocked tells the neighbours except one, and those that are linked later. It does not wait for them: a neighbour may be stuck, or the
+// one that has failed. The caller holds the lock.
+func (m *Member) tellLocked(n notice, except *link) {
 	if m.ended {
 		return
 	}
@@ -252,23 +256,17 @@ func (m *Member) join(to **link, c net.Conn, rank int) {
 
 // Abort is [Job.Abort].
 func (m *Member) Abort(reason error) {
-	if m.fail(m.about(m.rank, "", fmt.Errorf("%w: %w", ErrAborted, reason))) {
-		m.spread(notice{rank: m.rank, kind: aborted, text: reason.Error()})
-	}
+	m.failAndTell(m.about(m.rank, "", fmt.Errorf("%w: %w", ErrAborted, reason)), notice{rank: m.rank, kind: aborted, text: reason.Error()}, nil)
 }
 
 // Close is [Job.Close]. It waits up to a second for the neighbours to take the goodbye.
 func (m *Member) Close() error {
-	first := m.fail(fmt.Errorf("bootstrap: rank %d: %w", m.rank, net.ErrClosed))
-	m.closing.Do(func() {
-		if first && m.next != nil {
-			m.mu.Lock()
-			took := m.ring.completed
-			m.mu.Unlock()
-			m.spread(notice{rank: m.rank, kind: left, took: took})
-		}
-		m.shut()
-	})
+	m.mu.Lock()
+	if m.failLocked(fmt.Errorf("bootstrap: rank %d: %w", m.rank, net.ErrClosed)) {
+		m.tellLocked(notice{rank: m.rank, kind: left, took: m.ring.completed}, nil)
+	}
+	m.mu.Unlock()
+	m.closing.Do(m.shut)
 	return nil
 }
 

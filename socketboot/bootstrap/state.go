@@ -159,6 +159,11 @@ func (s *state) blame(rank int, op string, err error) error {
 func (s *state) fail(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.failLocked(err)
+}
+
+// failLocked is fail for a caller that holds the lock. Those it wakes go on when the lock is free.
+func (s *state) failLocked(err error) bool {
 	if s.err != nil {
 		return false
 	}
@@ -172,6 +177,11 @@ func (s *state) fail(err error) bool {
 func (s *state) leave(rank int, took uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.leaveLocked(rank, took)
+}
+
+// leaveLocked is leave for a caller that holds the lock.
+func (s *state) leaveLocked(rank int, took uint64) bool {
 	if _, known := s.left[rank]; known || s.err != nil {
 		return false
 	}
