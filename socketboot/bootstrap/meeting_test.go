@@ -140,8 +140,12 @@ func TestDeathWhileMeeting(t *testing.T) {
 			r := root(t, RootConfig{Net: network})
 			errs := make([]<-chan error, n)
 			for rank := range n {
+				wait := 300 * time.Millisecond // of the neighbours of the dead rank
+				if rank == (dead+2)%n {
+					wait = time.Minute // it waits for those, and learns from them
+				}
 				if rank != dead {
-					errs[rank] = joinSoon(t, Config{ID: r.ID(), Rank: rank, Size: n, Net: network, Timeout: 300 * time.Millisecond})
+					errs[rank] = joinSoon(t, Config{ID: r.ID(), Rank: rank, Size: n, Net: network, Timeout: wait})
 				}
 			}
 			p := newPuppet(t)
