@@ -50,6 +50,8 @@ type IO struct {
 	Err  io.Writer // everything else for people
 	// Terminal reports whether Err is one, so that progress may be shown there.
 	Terminal bool
+	// Colours reports whether Text may have some: it is a terminal, and NO_COLOR is not set (https://no-color.org).
+	Colours bool
 }
 
 // Command is a command line tool.
@@ -79,16 +81,23 @@ func (c Command) Main(args []string, stdout, stderr *os.File) int {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
-	return c.run(args, stdout, stderr, term.IsTerminal(int(stderr.Fd())), stop)
+	on := terminals{term.IsTerminal(int(stdout.Fd())), term.IsTerminal(int(stderr.Fd()))}
+	return c.run(args, stdout, stderr, on, stop)
 }
 
-func (c Command) run(args []string, stdout, stderr io.Writer, terminal bool, stop <-chan os.Signal) int {
+// terminals is which of the streams are.
+type terminals struct{ stdout, stderr bool }
+
+func (c Command) run(args []string, stdout, stderr io.Writer, on terminals, stop <-chan os.Signal) int {
 	started := time.Now()
 	stderr = &locked{w: stderr}
-	streams := IO{JSON: wantsJSON(args), Text: stdout, Err: stderr, Terminal: terminal}
+	results := &kept{w: stdout}
+	streams := IO{JSON: wantsJSON(args), Text: results, Err: stderr, Terminal: on.stderr}
+	text := on.stdout
 	if streams.JSON {
-		streams.Text = stderr
+		streams.Text, text = stderr, on.stderr
 	}
+	streams.Colours = text && os.Getenv("NO_COLOR") == ""
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 
@@ -108,6 +117,9 @@ func (c Command) run(args []string, stdout, stderr io.Writer, terminal bool, sto
 		case <-time.After(grace):
 			how = outcome{err: fmt.Errorf("%w, and did not end within %v", why, grace), left: true}
 		}
+	}
+	if err := results.failure(); err != nil && how.err == nil {
+		how.err = fmt.Errorf("standard output: %w", err)
 	}
 	return c.end(how, streams, stdout, started)
 }
@@ -198,6 +210,30 @@ func (l *locked) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(b)
+}
+
+// kept remembers the first write that failed: results that did not arrive are no success, and nobody looks at the error of a print.
+type kept struct {
+	mu  sync.Mutex
+	w   io.Writer
+	err error
+}
+
+// Write implements [io.Writer].
+func (k *kept) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n, err := k.w.Write(b)
+	if k.err == nil {
+		k.err = err
+	}
+	return n, err
+}
+
+func (k *kept) failure() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
 }
 
 // wantsJSON looks for --json before the flags are parsed: a command line that cannot be parsed still has a document due. As for any

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -71,7 +72,7 @@ func TestEveryWayOut(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, err bytes.Buffer
-			code := tool(test.f).run(test.args, &out, &err, false, nil)
+			code := tool(test.f).run(test.args, &out, &err, terminals{}, nil)
 			var doc struct {
 				report.Head
 				Body string
@@ -97,7 +98,7 @@ func TestEveryWayOut(t *testing.T) {
 
 func TestWithoutJSON(t *testing.T) {
 	var out, err bytes.Buffer
-	if code := tool(func(context.Context) error { return errors.New("no device") }).run(nil, &out, &err, false, nil); code != 1 {
+	if code := tool(func(context.Context) error { return errors.New("no device") }).run(nil, &out, &err, terminals{}, nil); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 	if out.String() != "for people\n" || err.String() != "error: no device\n" {
@@ -105,8 +106,58 @@ func TestWithoutJSON(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--json=false"}, {"--json", "--json=false"}} {
 		out.Reset()
-		if code := tool(func(context.Context) error { return nil }).run(args, &out, &err, false, nil); code != 0 || out.String() != "for people\n" {
+		if code := tool(func(context.Context) error { return nil }).run(args, &out, &err, terminals{}, nil); code != 0 || out.String() != "for people\n" {
 			t.Errorf("%v: %d %q", args, code, out.String())
+		}
+	}
+}
+
+// Colours are for terminals, and for people who want them.
+func TestColours(t *testing.T) {
+	for _, c := range []struct {
+		args    []string
+		on      terminals
+		noColor string
+		want    bool
+	}{
+		{nil, terminals{stdout: true}, "", true},
+		{nil, terminals{stdout: true}, "1", false},
+		{nil, terminals{stderr: true}, "", false},
+		{[]string{"--json"}, terminals{stderr: true}, "", true},
+		{[]string{"--json"}, terminals{stdout: true}, "", false},
+		{nil, terminals{}, "", false},
+	} {
+		t.Setenv("NO_COLOR", c.noColor)
+		command := tool(func(context.Context) error { return nil })
+		made, got := command.Make, false
+		command.Make = func(s IO) *cobra.Command { got = s.Colours; return made(s) }
+		if code := command.run(c.args, io.Discard, io.Discard, c.on, nil); code != 0 || got != c.want {
+			t.Errorf("%+v: exit code %d, colours %v", c, code, got)
+		}
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Results that could not be written are no success, and what failed before them is still what is told.
+func TestResultsThatCannotBeWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		err  error
+		want string
+	}{
+		"text":     {nil, nil, "error: standard output: no space left on device\n"},
+		"document": {[]string{"--json"}, nil, "error: JSON document: no space left on device\n"},
+		"failure":  {nil, errors.New("no device"), "error: no device\n"},
+		"help":     {[]string{"--help"}, nil, "error: standard output: no space left on device\n"},
+	} {
+		var out bytes.Buffer
+		code := tool(func(context.Context) error { return c.err }).run(c.args, full{}, &out, terminals{}, nil)
+		if code != 1 || !strings.HasSuffix(out.String(), c.want) {
+			t.Errorf("%s: exit code %d: %s", name, code, out.String())
 		}
 	}
 }
@@ -118,7 +169,7 @@ func interrupted(t *testing.T, f func(context.Context) error, signals ...os.Sign
 		stop <- s
 	}
 	var out, err bytes.Buffer
-	code := tool(f).run([]string{"--json"}, &out, &err, false, stop)
+	code := tool(f).run([]string{"--json"}, &out, &err, terminals{}, stop)
 	var doc report.Head
 	if e := json.Unmarshal(out.Bytes(), &doc); e != nil {
 		t.Fatalf("%v\n%s", e, out.Bytes())

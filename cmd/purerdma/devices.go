@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/purerdma/purerdma/bench/report"
 	"github.com/purerdma/purerdma/cmd/purerdma/internal/inventory"
+	"github.com/purerdma/purerdma/ibverbs"
 )
 
 func (t *tool) devices() *cobra.Command {
@@ -18,14 +20,7 @@ func (t *tool) devices() *cobra.Command {
 		Short: "Lists the RDMA devices and their ports",
 		Example: `  purerdma devices
   purerdma devices -v mlx5_0        # all that ibv_devinfo -v and show_gids tell`,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			found, _ := inventory.Take(nil)
-			var names []string
-			for _, d := range found {
-				names = append(names, d.Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: deviceNames,
 		RunE: func(_ *cobra.Command, names []string) error {
 			found, err := inventory.Take(names)
 			t.doc.Devices = &found
@@ -42,6 +37,17 @@ func (t *tool) devices() *cobra.Command {
 	}
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "all that is known of each")
 	return c
+}
+
+// deviceNames completes the names of devices that a command line does not have yet.
+func deviceNames(_ *cobra.Command, named []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	found, _ := ibverbs.Devices() // those that are known beside an error complete, too
+	for _, d := range found {
+		if name := d.Info().Name; !slices.Contains(named, name) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // short is a line for each port.

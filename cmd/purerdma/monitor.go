@@ -42,6 +42,7 @@ func (t *tool) monitor() *cobra.Command {
 		Example: `  purerdma monitor
   purerdma monitor --interval 5s mlx5_0
   purerdma monitor --for 1m --json`,
+		ValidArgsFunction: deviceNames,
 		RunE: func(c *cobra.Command, names []string) error {
 			if length < 0 {
 				return cli.Usagef("--for is %v: a length of time is not negative", length)

@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/purerdma/purerdma/cmd/purerdma/internal/doctor"
 	"github.com/purerdma/purerdma/internal/leaktest"
 )
 
@@ -101,12 +104,39 @@ func TestText(t *testing.T) {
 		"completion bash":  {"purerdma"},
 		"variables":        {"NCCL_SHM_DISABLE", "NCCL_IB_TIMEOUT", "no host memory is shared"},
 		"devices --help":   {"purerdma devices -v mlx5_0", "--json"},
+		"--version":        {"purerdma version"},
 	} {
 		_, out, problems := run(t, strings.Fields(args)...)
 		for _, w := range want {
 			if !strings.Contains(out, w) {
 				t.Errorf("%s does not show %q:\n%s%s", args, w, out, problems)
 			}
+		}
+	}
+}
+
+// A shell offers names of devices where names are taken, each once, and never files.
+func TestCompletion(t *testing.T) {
+	for args, offers := range map[string]bool{"devices": true, "monitor": true, "devices soft0": false, "topo": false, "doctor": false, "variables": false} {
+		_, out, problems := run(t, append(append([]string{"__complete"}, strings.Fields(args)...), "")...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		names, last := lines[:len(lines)-1], lines[len(lines)-1]
+		if last != ":4" || slices.Contains(names, "soft0") != offers {
+			t.Errorf("%s: %q, %s", args, lines, problems)
+		}
+	}
+}
+
+// Every level has its mark, in colour on terminals alone.
+func TestFindings(t *testing.T) {
+	for level, mark := range map[doctor.Level]string{doctor.Fine: "ok", doctor.Hint: "hint", doctor.Problem: "PROBLEM", doctor.Unknown: "?"} {
+		found := []doctor.Finding{{Check: "memlock", Level: level, On: "eth0", Text: "too little", Remedy: "more"}}
+		plain, coloured := findings(found, false), findings(found, true)
+		if want := fmt.Sprintf("%-7s  memlock        eth0: too little\n%24s -> more\n", mark, ""); plain != want {
+			t.Errorf("%s: %q", level, plain)
+		}
+		if !strings.HasPrefix(coloured, "\x1b[") || !strings.Contains(coloured, "m"+mark) || strings.Count(coloured, "\x1b") != 2 {
+			t.Errorf("%s: %q", level, coloured)
 		}
 	}
 }

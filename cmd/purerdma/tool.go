@@ -43,8 +43,9 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
   purerdma devices -v mlx5_0
   purerdma topo --json
   purerdma doctor`,
-		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Version: report.Build(),
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.PersistentFlags().Bool("json", false, "print one JSON document to standard output and everything else to standard error")
 	for _, c := range []*cobra.Command{t.devices(), t.topo(), t.doctor(), t.monitor(), t.variables()} {

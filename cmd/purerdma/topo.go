@@ -31,8 +31,9 @@ func (t *tool) topo() *cobra.Command {
 		Short: "Shows how NICs and GPUs reach each other",
 		Long: "Shows what lies between any two NICs and GPUs of this machine, by the words of nvidia-smi topo -m. It reads sysfs alone: " +
 			"links between GPUs, which their driver knows, do not appear.",
-		Example: "  purerdma topo",
-		Args:    noArgs,
+		Example:           "  purerdma topo",
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := topo.Read(sysfs)
 			out := &topology{Devices: []place{}, Paths: s.Matrix()}

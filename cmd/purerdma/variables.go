@@ -20,11 +20,12 @@ type variable struct {
 
 func (t *tool) variables() *cobra.Command {
 	return &cobra.Command{
-		Use:     "variables",
-		Short:   "Lists the variables of NCCL that are obeyed",
-		Long:    "Lists the environment variables of NCCL that this module obeys, what each means, its default, and what it is set to here.",
-		Example: "  purerdma variables",
-		Args:    noArgs,
+		Use:               "variables",
+		Short:             "Lists the variables of NCCL that are obeyed",
+		Long:              "Lists the environment variables of NCCL that this module obeys, what each means, its default, and what it is set to here.",
+		Example:           "  purerdma variables",
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			all := []variable{}
 			table := report.Table{Header: []string{"NAME", "DEFAULT", "SET TO", "MEANING"}, Left: []int{0, 1, 2, 3}}

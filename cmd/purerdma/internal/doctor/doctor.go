@@ -47,28 +47,36 @@ type World struct {
 	MPSPipe string
 }
 
-// check is one of the things looked at. It returns what it found; nothing means that all is well.
+// check is one of the things looked at. It returns what it found; nothing means that all is well, unless there was nothing to look
+// at.
 type check struct {
 	name string
 	fine string // what to say when nothing was found
 	look func(*World) []Finding
+	of   *subject // nil for the machine itself, which is always there
+}
+
+// subject is what some checks look at.
+type subject struct {
+	none string // what to say without any
+	any  func(*World) bool
 }
 
 var checks = []check{
-	{"devices", "there are RDMA devices", devices},
-	{"modules", "the kernel's modules for the verbs are loaded", modules},
-	{"nodes", "the device nodes are there and may be used", nodes},
-	{"ports", "all ports are active", ports},
-	{"GIDs", "each active Ethernet port has a routable RoCE v2 address", gids},
-	{"MTU", "no port sends smaller packets than its net device could carry", mtu},
-	{"memlock", "locked memory is not limited, or not by much", memlock},
-	{"namespaces", "RDMA devices are shared by all network namespaces", namespaces},
-	{"shared memory", "/dev/shm is large enough for many connections", shm},
-	{"huge pages", "the kernel has huge pages", hugePages},
-	{"GPUDirect", "NICs can reach GPU memory, or there is no GPU", gpuDirect},
-	{"GPU sharing", "kernels of several processes run beside each other on a GPU (MPS), or there is no GPU", gpuSharing},
-	{"PCI", "PCI neither detours nor orders what need not be", pci},
-	{"RoCE settings", "no setting of RoCE was found that hinders", roce},
+	{"devices", "there are RDMA devices", devices, nil},
+	{"modules", "the kernel's modules for the verbs are loaded", modules, nil},
+	{"nodes", "the device nodes are there and may be used", nodes, &someNodes},
+	{"ports", "all ports are active", ports, &somePorts},
+	{"GIDs", "each active Ethernet port has a routable RoCE v2 address", gids, &somePorts},
+	{"MTU", "no port sends smaller packets than its net device could carry", mtu, &somePorts},
+	{"memlock", "locked memory is not limited, or not by much", memlock, nil},
+	{"namespaces", "RDMA devices are shared by all network namespaces", namespaces, nil},
+	{"shared memory", "/dev/shm is large enough for many connections", shm, nil},
+	{"huge pages", "the kernel has huge pages", hugePages, nil},
+	{"GPUDirect", "NICs can reach GPU memory, or there is no GPU", gpuDirect, nil},
+	{"GPU sharing", "kernels of several processes run beside each other on a GPU (MPS), or there is no GPU", gpuSharing, nil},
+	{"PCI", "PCI neither detours nor orders what need not be", pci, nil},
+	{"RoCE settings", "no setting of RoCE was found that hinders", roce, &somePorts},
 }
 
 // Examine makes all checks. Each gives one finding at least.
@@ -76,7 +84,11 @@ func Examine(w *World) []Finding {
 	var all []Finding
 	for _, c := range checks {
 		found := c.look(w)
-		if len(found) == 0 {
+		switch {
+		case len(found) > 0:
+		case c.of != nil && !c.of.any(w):
+			found = []Finding{unknown("", "%s", c.of.none)}
+		default:
 			found = []Finding{{Level: Fine, Text: c.fine}}
 		}
 		for _, f := range found {

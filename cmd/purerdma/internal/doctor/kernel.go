@@ -25,7 +25,7 @@ func (w *World) kernelDevices() (names []string) {
 
 func devices(w *World) (found []Finding) {
 	if w.ListError != nil {
-		found = append(found, problem("", "", "the list of devices is not complete: %v", w.ListError))
+		found = append(found, problem("", "compare with what the kernel lists: rdma dev, ls /sys/class/infiniband", "the list of devices is not complete: %v", w.ListError))
 	}
 	if len(w.kernelDevices()) == 0 {
 		found = append(found, problem("", addDevice, "the kernel shows no RDMA device"))
@@ -36,7 +36,7 @@ func devices(w *World) (found []Finding) {
 		case d.Driver == "softroce" && len(w.kernelDevices()) > 0:
 			found = append(found, hint(d.Name, "use a device of the kernel", "this one in user space cannot be used beside them: %s", d.Problem))
 		default:
-			found = append(found, problem(d.Name, "", "it cannot be used: %s", d.Problem))
+			found = append(found, problem(d.Name, "mend what is found below of nodes and memlock; dmesg has what its driver says", "it cannot be used: %s", d.Problem))
 		}
 	}
 	return found
@@ -57,13 +57,22 @@ func modules(w *World) (found []Finding) {
 	return found
 }
 
-func nodes(w *World) (found []Finding) {
+var someNodes = subject{"there is no device that could have a node", func(w *World) bool { return len(w.uverbs()) > 0 }}
+
+// uverbs is the names of the nodes that the kernel's devices should have.
+func (w *World) uverbs() (names []string) {
 	entries, _ := fs.ReadDir(w.Root, "sys/class/infiniband_verbs")
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "uverbs") {
-			continue
+		if strings.HasPrefix(e.Name(), "uverbs") { // not abi_version
+			names = append(names, e.Name())
 		}
-		name := "/dev/infiniband/" + e.Name()
+	}
+	return names
+}
+
+func nodes(w *World) (found []Finding) {
+	for _, node := range w.uverbs() {
+		name := "/dev/infiniband/" + node
 		if !w.has(name[1:]) {
 			found = append(found, problem(name, mountNodes, "the node is missing, though the kernel has the device"))
 			continue
@@ -122,11 +131,15 @@ func hugePages(w *World) []Finding {
 	}
 	for line := range strings.Lines(string(b)) {
 		var n int
-		if _, err := fmt.Sscanf(line, "HugePages_Total: %d", &n); err == nil && n == 0 {
-			return []Finding{hint("", "sysctl vm.nr_hugepages=512", "none is set aside; large buffers register faster in huge pages")}
+		if _, err := fmt.Sscanf(line, "HugePages_Total: %d", &n); err != nil {
+			continue
 		}
+		if n > 0 {
+			return nil
+		}
+		return []Finding{hint("", "sysctl vm.nr_hugepages=512", "none is set aside; large buffers register faster in huge pages")}
 	}
-	return nil
+	return []Finding{unknown("/proc/meminfo", "the kernel does not tell of huge pages")}
 }
 
 func gpuDirect(w *World) (found []Finding) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 
 	"github.com/purerdma/purerdma/cmd/purerdma/internal/inventory"
@@ -27,11 +28,15 @@ const (
 	roceV2   = "RoCE v2"
 )
 
+var somePorts = subject{"there is no port to look at", func(w *World) bool {
+	return slices.ContainsFunc(w.Devices, func(d inventory.Device) bool { return len(d.Ports) > 0 })
+}}
+
 func ports(w *World) (found []Finding) {
 	for _, d := range w.Devices {
 		for _, p := range d.Ports {
 			if p.Problem != "" {
-				found = append(found, problem(fmt.Sprintf("%s/%d", d.Name, p.Number), "", "it cannot be asked: %s", p.Problem))
+				found = append(found, problem(fmt.Sprintf("%s/%d", d.Name, p.Number), "look at dmesg, and load the device's driver anew", "it cannot be asked: %s", p.Problem))
 			}
 		}
 	}
