@@ -68,10 +68,15 @@ func (d *door) admit(p *piece) (string, error) {
 	return name, nil
 }
 
+// dismiss turns guests away from now on, and tells those that were given p. It waits for those that are being given it, so that none of them
+// is the last user of p: who frees it can tell what went wrong.
 func (d *door) dismiss(p *piece) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	delete(d.pieces, p.token)
+	d.mu.Unlock()
+	p.guests.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, nc := range p.links {
 		_ = nc.SetDeadline(time.Now().Add(visit)) // a guest that reads nothing
 		_, _ = nc.Write([]byte{left})             // it may be gone
@@ -84,10 +89,7 @@ func (d *door) dismiss(p *piece) {
 func (d *door) stay(p *piece, nc *net.UnixConn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.pieces[p.token] != p:
-		return errors.New("its owner has closed meanwhile")
-	case len(p.links) == maxLinks:
+	if len(p.links) == maxLinks {
 		return fmt.Errorf("%d processes have it", maxLinks)
 	}
 	delete(d.open, nc)
@@ -148,11 +150,14 @@ func (d *door) guest(nc *net.UnixConn) (stays bool, err error) {
 	token := binary.LittleEndian.Uint64(b[:])
 	d.mu.Lock()
 	p := d.pieces[token]
+	if p != nil {
+		p.guests.Add(1)
+	}
 	d.mu.Unlock()
-	if p == nil || find(token) == nil {
+	if p == nil {
 		return false, errors.New("token of nothing that is here")
 	}
-	defer func() { err = errors.Join(err, p.leave()) }()
+	defer p.guests.Done()
 	if p.kind == descriptor {
 		err = give(nc, p)
 	} else {

@@ -22,7 +22,8 @@ type piece struct {
 	mapped int            // size of the mapping, a multiple of the granularity
 	token  uint64
 
-	links []*net.UnixConn // guests that were given it; the door's lock
+	links  []*net.UnixConn // guests that were given it; the door's lock
+	guests sync.WaitGroup  // that are being given it; added to under the door's lock
 
 	mu    sync.Mutex
 	users int // this end, and peers of this process
