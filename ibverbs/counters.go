@@ -11,8 +11,8 @@ type Counter = driver.Counter
 // was dropped and why. Values only rise; those of the kernel's devices are of all
 // processes and began when the device was made, those of others when it was
 // opened first. Counters are not read at one moment. Devices without any lack
-// FeatureCounters. It may be called at any time and does not block on traffic; the
-// caller owns the slice.
+// FeatureCounters. What could not be read is in the error beside the others. It may
+// be called at any time and does not block on traffic; the caller owns the slice.
 func (v *device) Counters(port int) (cs []Counter, err error) {
 	if err := v.checkPort("read counters", port); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -63,15 +64,26 @@ func (*Collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It asks the kernel some ten times for each device.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	found, err := ibverbs.Devices(c.opts...)
-	ch <- gauge(failed, truth(err != nil), "")
+	incomplete := err != nil
+	seen := map[string]bool{}
 	for _, d := range found {
-		s := scrape{ch: ch, device: d.Info().Name}
+		s := scrape{ch: ch, device: label(d.Info().Name)}
+		if seen[s.device] { // of two drivers: equal series would cost all others their collection
+			incomplete = true
+			continue
+		}
+		seen[s.device] = true
 		s.info(d.Info())
 		s.ports(d)
 		s.objects(d)
 		ch <- gauge(failed, truth(s.failed), s.device)
 	}
+	ch <- gauge(failed, truth(incomplete), "")
 }
+
+// label makes a label's value of what others have chosen. A process may give itself any name, and the client panics at one that is
+// not UTF-8.
+func label(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // scrape is one collection of one device.
 type scrape struct {
@@ -102,7 +114,7 @@ func (s *scrape) note(err error) (ok bool) {
 func (s *scrape) info(in ibverbs.DeviceInfo) {
 	g := in.NodeGUID
 	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
-	s.ch <- gauge(info, 1, s.device, in.Driver, in.Firmware, guid, in.PCI, in.Bond)
+	s.ch <- gauge(info, 1, s.device, label(in.Driver), label(in.Firmware), guid, label(in.PCI), label(in.Bond))
 }
 
 func (s *scrape) ports(d *ibverbs.Device) {
@@ -126,7 +138,7 @@ func (s *scrape) ports(d *ibverbs.Device) {
 			if c.Standard {
 				d = standard
 			}
-			s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(c.Value), s.device, port, c.Name)
+			s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(c.Value), s.device, port, label(c.Name))
 		}
 	}
 }
@@ -145,13 +157,14 @@ func (s *scrape) objects(d *ibverbs.Device) {
 	}
 	s.failed = s.failed || res.Partial
 	for kind, n := range res.Counts {
-		s.ch <- gauge(objects, float64(n), s.device, string(kind))
+		s.ch <- gauge(objects, float64(n), s.device, label(string(kind)))
 	}
 	count, bytes := map[owner]int{}, map[owner]uint64{}
 	for _, o := range res.Objects {
-		count[owner{o.Kind, o.PID, o.Owner}]++
+		of := owner{o.Kind, o.PID, label(o.Owner)}
+		count[of]++
 		if o.Kind == ibverbs.ResourceMR {
-			bytes[owner{o.Kind, o.PID, o.Owner}] += o.Bytes
+			bytes[of] += o.Bytes
 		}
 	}
 	for o, n := range count {

@@ -115,6 +115,62 @@ func TestCollectWithout(t *testing.T) {
 	}
 }
 
+// odd is a driver whose first device is called by bytes that are no text, as are the owner and a counter, and which has the second twice.
+type (
+	odd        struct{ driver.Driver }
+	oddDevice  struct{ driver.Device }
+	oddContext struct{ driver.Context }
+)
+
+func (c odd) Devices() ([]driver.Device, error) {
+	ds, err := c.Driver.Devices()
+	return []driver.Device{oddDevice{ds[0]}, ds[1], ds[1]}, err
+}
+
+func (d oddDevice) Open() (driver.Context, error) {
+	c, err := d.Device.Open()
+	return oddContext{c}, err
+}
+
+func (d oddDevice) Info() driver.DeviceInfo {
+	in := d.Device.Info()
+	in.Name, in.Firmware = "mem\xff", "\xfe"
+	return in
+}
+
+func (oddDevice) Resources() (driver.Resources, error) {
+	return driver.Resources{Objects: []driver.Resource{{Kind: driver.ResourceQP, PID: 7, Owner: "a\xff"}, {Kind: driver.ResourceQP, PID: 7, Owner: "a\xfe"}}}, nil
+}
+
+func (oddContext) Counters(int) ([]driver.Counter, error) {
+	return []driver.Counter{{Name: "c\xff", Value: 1}}, nil
+}
+
+// Names are whatever a process or a device calls itself: none ends the program that serves the metrics, or costs the others theirs.
+func TestNamesThatAreNoText(t *testing.T) {
+	fabric := memdriver.New(memdriver.Config{Devices: make([]memdriver.DeviceConfig, 2)})
+	c := metrics.New(ibverbs.WithDrivers(odd{fabric}))
+	const want = `
+# HELP rdma_collect_error Whether something of the device could not be asked; device is empty for the list.
+# TYPE rdma_collect_error gauge
+rdma_collect_error{device=""} 1
+rdma_collect_error{device="mem1"} 0
+rdma_collect_error{device="mem\uFFFD"} 0
+# HELP rdma_process_objects RDMA objects of a process; pid 0 is the kernel.
+# TYPE rdma_process_objects gauge
+rdma_process_objects{device="mem\uFFFD",kind="qp",owner="a\uFFFD",pid="7"} 2
+`
+	text := strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")
+	if err := testutil.CollectAndCompare(c, strings.NewReader(text), "rdma_collect_error", "rdma_process_objects"); err != nil {
+		t.Error(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A program that serves metrics registers the collector once.
 func ExampleNew() {
 	registry := prometheus.NewRegistry()

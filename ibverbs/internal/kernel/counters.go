@@ -20,53 +20,54 @@ func (c *Context) Counters(port int) ([]driver.Counter, error) {
 	if port < 1 || port > c.node.Info.Ports {
 		return nil, fmt.Errorf("counters of %s/%d: %w", name, port, fs.ErrNotExist)
 	}
-	standard, err := c.w.counters(path.Join(dir, "counters"))
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return nil, err
-	}
+	standard, err1 := c.w.counters(path.Join(dir, "counters"))
 	for i := range standard {
 		standard[i].Standard = true
 	}
-	own, err := c.w.counters(path.Join(dir, "hw_counters"))
-	if missing && errors.Is(err, fs.ErrNotExist) {
+	own, err2 := c.w.counters(path.Join(dir, "hw_counters"))
+	if errors.Is(err1, errNoFolder) && errors.Is(err2, errNoFolder) {
 		return nil, &driver.NotSupportedError{Feature: driver.FeatureCounters, By: driver.LacksDevice}
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	var errs []error
+	for _, err := range []error{err1, err2} {
+		if err != nil && !errors.Is(err, errNoFolder) {
+			errs = append(errs, err)
+		}
 	}
-	return append(standard, own...), nil
+	return append(standard, own...), errors.Join(errs...)
 }
 
-// counters reads a folder with a number in each file. One that the device refuses to
-// tell (EINVAL, EOPNOTSUPP of a virtual function) is left out: it hides no other.
-func (w *World) counters(dir string) ([]driver.Counter, error) {
+// errNoFolder is a device without one of the folders.
+var errNoFolder = errors.New("there is no such folder of counters")
+
+// counters reads a folder with a number in each file. One that the device refuses to tell (EINVAL, EOPNOTSUPP of a virtual function) is
+// left out; any other that cannot be read is in the error, and hides no other.
+func (w *World) counters(dir string) (cs []driver.Counter, _ error) {
 	entries, err := fs.ReadDir(w.Sys, dir)
-	if err != nil {
-		return nil, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoFolder
 	}
-	var cs []driver.Counter
+	errs := []error{err}
 	for _, e := range entries {
 		if e.Name() == "lifespan" {
 			continue
 		}
 		s, err := w.sysString(dir, e.Name())
-		if err != nil {
-			if refused(err) {
-				continue
-			}
-			return nil, err
-		}
-		if s == notAvailable {
+		switch {
+		case err == nil && s == notAvailable, refused(err):
+			continue
+		case err != nil:
+			errs = append(errs, err)
 			continue
 		}
 		v, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("counter %s is %q", path.Join(dir, e.Name()), s)
+			errs = append(errs, fmt.Errorf("counter %s is %q", path.Join(dir, e.Name()), s))
+			continue
 		}
 		cs = append(cs, driver.Counter{Name: e.Name(), Value: v})
 	}
-	return cs, nil
+	return cs, errors.Join(errs...)
 }
 
 func refused(err error) bool {

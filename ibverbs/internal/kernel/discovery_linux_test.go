@@ -206,7 +206,7 @@ func TestBonds(t *testing.T) {
 	other := lag
 	other.name, other.pci = "rocep9s0", "0000:09:00.0"
 	alone := connectX("mlx5_4", 4)
-	alone.gids = []gidSlot{{gidIPv4, "RoCE v2", "eth4"}}
+	alone.gids = []gidSlot{{gidIPv4, "RoCE v2", "eth4"}, {gidLocal, "RoCE v2", "eth4.100"}} // the last is of a VLAN
 	eachWay(t, []adapter{other, lag, alone}, func(t *testing.T, w World) {
 		w.Sys.(fstest.MapFS)["class/net/bond0/bonding/mode"] = file("802.3ad 4")
 		is, err := infos(t, w)

@@ -344,6 +344,30 @@ func TestGIDSlotsThatCannotBeRead(t *testing.T) {
 	if _, err := w.sysGIDs("rxe0", 9); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a port that is not there: %v", err)
 	}
+	m := testSys()
+	w.Sys = failingFS{m, func(name string) error {
+		if strings.HasSuffix(name, "gids/0") {
+			return syscall.EIO
+		}
+		return nil
+	}}
+	for name := range m {
+		if strings.HasSuffix(name, "gids/1") {
+			m[name] = file("no GID")
+		}
+	}
+	gids, err := w.sysGIDs("rxe0", 1)
+	if len(gids) == 0 || gids[0].Index < 2 || err != nil {
+		t.Errorf("slots that are broken hide others: %+v, %v", gids, err)
+	}
+	for name := range m {
+		if strings.Contains(name, "/gids/") {
+			m[name] = file("no GID")
+		}
+	}
+	if gids, err := w.sysGIDs("rxe0", 1); len(gids) != 0 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("no slot can be read: %+v, %v", gids, err)
+	}
 }
 
 func TestParseGID(t *testing.T) {

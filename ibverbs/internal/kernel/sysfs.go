@@ -221,7 +221,8 @@ func makedev(major, minor uint64) uint64 {
 }
 
 // sysGIDs is the GID table for kernels that cannot be asked for it. Reading an
-// unused slot gives a zero GID or EINVAL.
+// unused slot gives a zero GID or EINVAL. A slot that cannot be read hides no
+// other: why is told only if no GID is left.
 func (w *World) sysGIDs(name string, port int) ([]driver.GIDEntry, error) {
 	dir := path.Join(classIB, name, "ports", strconv.Itoa(port))
 	entries, err := fs.ReadDir(w.Sys, path.Join(dir, "gids"))
@@ -229,18 +230,20 @@ func (w *World) sysGIDs(name string, port int) ([]driver.GIDEntry, error) {
 		return nil, err
 	}
 	var gids []driver.GIDEntry
+	var errs []error
 	for index := range len(entries) {
 		slot := strconv.Itoa(index)
 		s, err := w.sysString(path.Join(dir, "gids"), slot)
 		if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		var g driver.GID
+		if err == nil {
+			g, err = parseGID(s)
 		}
-		g, err := parseGID(s)
 		if err != nil {
-			return nil, fmt.Errorf("GID %d of %s/%d: %w", index, name, port, err)
+			errs = append(errs, fmt.Errorf("GID %d of %s/%d: %w", index, name, port, err))
+			continue
 		}
 		if g.IsZero() {
 			continue
@@ -252,7 +255,10 @@ func (w *World) sysGIDs(name string, port int) ([]driver.GIDEntry, error) {
 		e.NetDev = w.sysNetDev(name, port, index)
 		gids = append(gids, e)
 	}
-	return gids, nil
+	if len(gids) > 0 {
+		return gids, nil
+	}
+	return nil, errors.Join(errs...)
 }
 
 // sysNetDev is the net device of a GID by name, in whatever network namespace.
