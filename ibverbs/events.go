@@ -12,7 +12,8 @@ import (
 
 // Event is an asynchronous event of a device. Object is the *QP, *CQ or *SRQ that
 // it concerns, nil for ports and the device, or if the object is closed by now.
-// Count is how often the same event came since it was last taken.
+// Count is how often the same event came since it was last taken; its place among
+// the others is that of the last time, so that who takes them all knows how it ended.
 type Event struct {
 	Type   EventType
 	Port   int // 0 unless it concerns a port
@@ -171,11 +172,10 @@ type Subscription struct {
 func (s *Subscription) add(ev Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.queue {
-		if q := &s.queue[i]; q.Type == ev.Type && q.Port == ev.Port && q.Object == ev.Object {
-			q.Count++
-			return
-		}
+	same := func(q Event) bool { return q.Type == ev.Type && q.Port == ev.Port && q.Object == ev.Object }
+	if i := slices.IndexFunc(s.queue, same); i >= 0 {
+		ev.Count += s.queue[i].Count
+		s.queue = slices.Delete(s.queue, i, i+1)
 	}
 	s.queue = append(s.queue, ev)
 	s.wake()

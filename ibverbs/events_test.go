@@ -61,6 +61,27 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
+// Who takes the events of a port that went up and down late still learns how it ended, and what is of which port.
+func TestFlappingPorts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fabric := memdriver.New(memdriver.Config{})
+		dev := open(t, fabric)
+		sub := dev.Subscribe()
+		defer sub.Close()
+		for _, ev := range []driver.Event{{Type: ibverbs.EventPortErr, Port: 1}, {Type: ibverbs.EventPortErr, Port: 2}, {Type: ibverbs.EventPortActive, Port: 1},
+			{Type: ibverbs.EventPortActive, Port: 2}, {Type: ibverbs.EventPortErr, Port: 1}} {
+			fabric.Device("mem0").Raise(ev)
+		}
+		synctest.Wait()
+		for _, want := range []ibverbs.Event{{Type: ibverbs.EventPortErr, Port: 2, Count: 1}, {Type: ibverbs.EventPortActive, Port: 1, Count: 1},
+			{Type: ibverbs.EventPortActive, Port: 2, Count: 1}, {Type: ibverbs.EventPortErr, Port: 1, Count: 2}} {
+			if got := get(sub.Next(deadline(t)))(t); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		}
+	})
+}
+
 // Closing wakes all who wait for events.
 func TestSubscriptionEnds(t *testing.T) {
 	for name, end := range map[string]func(*ends, *ibverbs.Subscription) error{

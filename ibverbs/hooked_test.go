@@ -1,6 +1,7 @@
 package ibverbs_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,6 +16,7 @@ type hooked struct {
 	beforeModify  func(*driver.QPAttr)
 	afterModify   func(driver.QP, *driver.QPAttr)
 	beforeQPClose func()
+	qpClosed      error // what the device answers to a Close that it carried out
 	nextEvent     func() error
 }
 
@@ -98,7 +100,7 @@ func (q hookedQP) Close() error {
 	if q.h.beforeQPClose != nil {
 		q.h.beforeQPClose()
 	}
-	return q.QP.Close()
+	return cmp.Or(q.QP.Close(), q.h.qpClosed)
 }
 
 func (q mappedCQ) Poll(wcs []driver.WC) (int, error) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/purerdma/purerdma/ibverbs"
@@ -166,12 +167,16 @@ func TestEventDuringModify(t *testing.T) {
 	busy.Wait()
 }
 
-// A poll that tells of an overrun is the last that looks as if nothing were.
+// A poll that tells of an overrun is the last that looks as if nothing were, and the device is told to stop the queue's QPs: not all do
+// by themselves.
 func TestOverrunIsToldAtOnce(t *testing.T) {
-	fabric, dev := openHooked(t, &hooked{})
+	h := &hooked{}
+	fabric, dev := openHooked(t, h)
 	pd, cq := get(dev.AllocPD())(t), get(dev.CreateCQ(64))(t)
 	q := newQP(t, pd, cq, cq)
 	toInit(t, q)
+	stopped := make(chan ibverbs.QPState, 1)
+	h.beforeModify = func(a *driver.QPAttr) { stopped <- a.State }
 	fabric.Device("mem0").FailNext(memdriver.OpPoll, driver.ErrCQOverrun)
 	var wcs [1]ibverbs.WC
 	for range 2 {
@@ -181,5 +186,33 @@ func TestOverrunIsToldAtOnce(t *testing.T) {
 	}
 	if _, err := q.PostRecv(ibverbs.RecvWR{ID: 1}); !errors.Is(err, ibverbs.ErrCQOverrun) {
 		t.Errorf("a receive posted to a QP of the queue: %v", err)
+	}
+	select {
+	case state := <-stopped:
+		if state != ibverbs.StateErr {
+			t.Errorf("the QP was moved to %v", state)
+		}
+	case <-deadline(t).Done():
+		t.Error("the device was not told to stop the QP")
+	}
+}
+
+// What a device that is gone answers to a Close is success: nothing is left of the object. Any other failure is told once, and the object
+// is gone all the same.
+func TestCloseOfWhatIsGone(t *testing.T) {
+	for _, c := range []struct{ answer, want error }{{driver.ErrDeviceGone, nil}, {syscall.EIO, nil}, {syscall.EFAULT, syscall.EFAULT}} {
+		h := &hooked{qpClosed: c.answer}
+		_, dev := openHooked(t, h)
+		pd, cq := get(dev.AllocPD())(t), get(dev.CreateCQ(64))(t)
+		q := newQP(t, pd, cq, cq)
+		if err := q.Close(); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%v: %v", c.answer, err)
+		}
+		for _, o := range []interface{ Close() error }{q, cq, pd} {
+			try(t, o.Close())
+		}
+		if left := dev.Objects(); len(left) > 0 {
+			t.Errorf("%v: left %v", c.answer, left)
+		}
 	}
 }

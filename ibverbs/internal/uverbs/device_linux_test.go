@@ -272,8 +272,6 @@ func TestCallsAfterClose(t *testing.T) {
 	}
 }
 
-// TestFramesAreClean uses a frame that was full of a larger answer for a command
-// to which the kernel answers nothing.
 // Regions of 4 GiB and more reach the kernel with all their bits, by each of the ways.
 func TestLengthsHave64Bits(t *testing.T) {
 	const addr, length, iova = 0x7f12_3456_7000, 5<<30 + 1, 0x1234_5678_9000
@@ -311,6 +309,8 @@ func TestLengthsHave64Bits(t *testing.T) {
 	}
 }
 
+// TestFramesAreClean uses a frame that was full of a larger answer for a command
+// to which the kernel answers nothing.
 func TestFramesAreClean(t *testing.T) {
 	k := uverbstest.NewFakeKernel(testDev)
 	d := open(t, k)
