@@ -19,7 +19,14 @@ var commands map[uint32]command
 
 func init() {
 	commands = map[uint32]command{
-		uapi.CmdQueryDevice:                        {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
+		uapi.CmdQueryDevice:       {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
+		uapi.CmdAllocPD:           {"ALLOC_PD", 8, 4, (*call).allocPD},
+		uapi.CmdRegMR:             {"REG_MR", 40, 12, (*call).regMR},
+		uapi.CmdCreateCompChannel: {"CREATE_COMP_CHANNEL", 8, 4, (*call).createCompChannel},
+		uapi.CmdModifyQP:          {"MODIFY_QP", 112, 0, (*call).modifyQP},
+		uapi.CmdQueryQP:           {"QUERY_QP", 16, 128, (*call).queryQP},
+		uapi.CmdModifySRQ:         {"MODIFY_SRQ", 16, 0, (*call).modifySRQ},
+		uapi.CmdQuerySRQ:          {"QUERY_SRQ", 16, 16, (*call).querySRQ},
 		uapi.CmdQueryDevice | uapi.CmdFlagExtended: {"EX_QUERY_DEVICE", 8, 176, (*call).exQueryDevice},
 	}
 }

@@ -12,12 +12,20 @@ type context struct {
 	objects map[uint32]any
 	handle  uint32 // the last one given
 	uars    map[uint32]*uar
+	cqs     map[uint32]*cq
 	async   eventFile
+	told    map[uint64]uint32 // asynchronous events about an object
 	pages   pages
+
+	channels []eventFile
 }
 
 // pages is the file that the program maps UAR pages of.
-type pages interface{ close() }
+type pages interface {
+	// register is a place in the page of a UAR.
+	register(page, off uint32) *uint64
+	close()
+}
 
 // memory is that of a program. Addresses that are not mapped, or do not allow it, are
 // EFAULT.
@@ -47,11 +55,15 @@ type eventFile interface {
 }
 
 // open makes a context for a program. It has no objects yet.
-func (m *Model) open(mem memory, f files) *context {
+func (m *Model) open(mem memory, f files, p pages) *context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &context{m: m, mem: mem, files: f, objects: map[uint32]any{}, uars: map[uint32]*uar{}}
+	c := &context{m: m, mem: mem, files: f, pages: p, objects: map[uint32]any{}, uars: map[uint32]*uar{}, cqs: map[uint32]*cq{}, told: map[uint64]uint32{}}
 	m.contexts[c] = struct{}{}
+	if !m.running {
+		m.running = true
+		go m.work()
+	}
 	return c
 }
 
@@ -60,9 +72,20 @@ func (c *context) close() {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	delete(c.m.contexts, c)
+	for _, o := range c.objects {
+		switch o := o.(type) {
+		case *qp:
+			o.gone()
+		case *mr:
+			delete(c.m.mrs, o.key)
+		}
+	}
 	clear(c.objects)
 	if c.async != nil {
 		c.async.close()
+	}
+	for _, f := range c.channels {
+		f.close()
 	}
 }
 

@@ -8,9 +8,11 @@
 //
 // The kernel half answers RDMA_VERBS_IOCTL: it reads the frame and what the frame points
 // to from the program's memory, makes the checks that mlx5_ib makes, and keeps the
-// objects of each open file. The adapter half sees doorbells, reads queue entries from
-// the program's memory, moves data between the memories of programs, and writes
-// completions.
+// objects of each open file. The adapter half watches the registers of doorbells, reads
+// queue entries from the program's memory, moves data between the memories of programs,
+// and writes completions. A register holds one value, so what rang in a page is told by
+// the doorbell records, and a record that is stored after its register is not told from
+// one in time.
 //
 // # The way in
 //

@@ -13,6 +13,13 @@ const (
 var methods map[methodID]method
 
 func init() {
+	destroys := func(name string, resp uint16, run func(*call) error) method {
+		attrs := map[uint16]attr{0: {kind: handle}}
+		if resp != 0 {
+			attrs[1] = attr{kind: out, size: resp}
+		}
+		return method{name, attrs, run}
+	}
 	uhwIn, uhwOut := attr{kind: in, optional: true}, attr{kind: out, optional: true}
 	methods = map[methodID]method{
 		{uapi.ObjectDevice, uapi.MethodInvokeWrite}: {invokeWrite, map[uint16]attr{
@@ -45,6 +52,50 @@ func init() {
 		{uapi.ObjectAsyncEvent, uapi.MethodAsyncEventAlloc}: {"ASYNC_EVENT_ALLOC", map[uint16]attr{
 			uapi.AttrAsyncEventAllocFDHandle: {kind: newFile},
 		}, (*call).asyncEvents},
+		{uapi.ObjectCQ, uapi.MethodCQCreate}: {"CQ_CREATE", map[uint16]attr{
+			uapi.AttrCreateCQHandle:      {kind: newHandle},
+			uapi.AttrCreateCQCQE:         {kind: in, size: 4},
+			uapi.AttrCreateCQUserHandle:  {kind: in, size: 8},
+			uapi.AttrCreateCQCompChannel: {kind: file, optional: true},
+			uapi.AttrCreateCQCompVector:  {kind: in, size: 4},
+			uapi.AttrCreateCQFlags:       {kind: in, size: 4, optional: true},
+			uapi.AttrCreateCQRespCQE:     {kind: out, size: 4},
+			uapi.AttrCreateCQEventFD:     {kind: file, optional: true},
+			uapi.AttrUHWIn:               uhwIn, uapi.AttrUHWOut: uhwOut,
+		}, (*call).createCQ},
+		{uapi.ObjectCQ, uapi.MethodCQDestroy}: destroys("CQ_DESTROY", 8, (*call).destroyCQ),
+		{uapi.ObjectQP, uapi.MethodQPCreate}: {"QP_CREATE", map[uint16]attr{
+			uapi.AttrCreateQPHandle:       {kind: newHandle},
+			uapi.AttrCreateQPPDHandle:     {kind: handle},
+			uapi.AttrCreateQPSRQHandle:    {kind: handle, optional: true},
+			uapi.AttrCreateQPSendCQHandle: {kind: handle},
+			uapi.AttrCreateQPRecvCQHandle: {kind: handle},
+			uapi.AttrCreateQPUserHandle:   {kind: in, size: 8},
+			uapi.AttrCreateQPCap:          {kind: in, size: 20},
+			uapi.AttrCreateQPType:         {kind: constant},
+			uapi.AttrCreateQPFlags:        {kind: in, size: 4, optional: true},
+			uapi.AttrCreateQPEventFD:      {kind: file, optional: true},
+			uapi.AttrCreateQPRespCap:      {kind: out, size: 20},
+			uapi.AttrCreateQPRespQPNum:    {kind: out, size: 4},
+			uapi.AttrUHWIn:                uhwIn, uapi.AttrUHWOut: uhwOut,
+		}, (*call).createQP},
+		{uapi.ObjectQP, uapi.MethodQPDestroy}: destroys("QP_DESTROY", 4, (*call).destroyQP),
+		{uapi.ObjectSRQ, uapi.MethodSRQCreate}: {"SRQ_CREATE", map[uint16]attr{
+			uapi.AttrCreateSRQHandle:     {kind: newHandle},
+			uapi.AttrCreateSRQPDHandle:   {kind: handle},
+			uapi.AttrCreateSRQUserHandle: {kind: in, size: 8},
+			uapi.AttrCreateSRQMaxWR:      {kind: in, size: 4},
+			uapi.AttrCreateSRQMaxSGE:     {kind: in, size: 4},
+			uapi.AttrCreateSRQLimit:      {kind: in, size: 4},
+			uapi.AttrCreateSRQType:       {kind: constant},
+			uapi.AttrCreateSRQEventFD:    {kind: file, optional: true},
+			uapi.AttrCreateSRQRespMaxWR:  {kind: out, size: 4},
+			uapi.AttrCreateSRQRespMaxSGE: {kind: out, size: 4},
+			uapi.AttrUHWIn:               uhwIn, uapi.AttrUHWOut: uhwOut,
+		}, (*call).createSRQ},
+		{uapi.ObjectSRQ, uapi.MethodSRQDestroy}: destroys("SRQ_DESTROY", 4, (*call).destroySRQ),
+		{uapi.ObjectPD, uapi.MethodPDDestroy}:   destroys("PD_DESTROY", 0, (*call).destroyPD),
+		{uapi.ObjectMR, uapi.MethodMRDestroy}:   destroys("MR_DESTROY", 0, (*call).destroyMR),
 		{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}: {"UAR_OBJ_ALLOC", map[uint16]attr{
 			uapi.AttrMLX5UARAllocHandle:     {kind: newHandle},
 			uapi.AttrMLX5UARAllocType:       {kind: constant},

@@ -8,10 +8,11 @@ import (
 // Config is what kind of adapter a Model is. The zero value is one with an InfiniBand
 // port.
 type Config struct {
-	// Log is told what a program did that an adapter or its kernel would not have
-	// forgiven, and which commands the model lacks. It is called under the model's
-	// lock, so it must not call the model. Nil is nobody.
-	Log func(string)
+	// Log is told which commands the model lacks and what it refuses. Fault is told what
+	// no correct program does: entries, records and queues that an adapter would make
+	// nothing of. Both are called under the model's lock, so they must not call the
+	// model. Nil is nobody.
+	Log, Fault func(string)
 }
 
 // Model is one adapter. Its methods may be called by several goroutines.
@@ -20,11 +21,27 @@ type Model struct {
 
 	mu       sync.Mutex
 	contexts map[*context]struct{}
+	qps      map[uint32]*qp
+	mrs      map[uint32]*mr
+	last     uint32           // number that was given
+	watched  map[*qp]struct{} // looked at in each round: those that wait, and those in error
+	running  bool             // there is a goroutine of work
+	buffer   []byte           // for a message on its way
 }
 
 // New makes an adapter that nobody has opened.
 func New(c Config) *Model {
-	return &Model{config: c, contexts: map[*context]struct{}{}}
+	return &Model{config: c, contexts: map[*context]struct{}{}, qps: map[uint32]*qp{}, mrs: map[uint32]*mr{},
+		watched: map[*qp]struct{}{}, last: firstNumber}
+}
+
+// firstNumber keeps keys, which begin with a number, away from mlx5prm.InvalidLKey.
+const firstNumber = 0x40
+
+// number is one that no object of the adapter has. It has 24 bits.
+func (m *Model) number() uint32 {
+	m.last++
+	return m.last & 0xffffff
 }
 
 // Left is how many files are open.
@@ -37,6 +54,13 @@ func (m *Model) Left() int {
 func (m *Model) logf(format string, args ...any) {
 	if m.config.Log != nil {
 		m.config.Log(fmt.Sprintf(format, args...))
+	}
+}
+
+// faultf tells of a fault of a program's.
+func (m *Model) faultf(format string, args ...any) {
+	if m.config.Fault != nil {
+		m.config.Fault(fmt.Sprintf(format, args...))
 	}
 }
 

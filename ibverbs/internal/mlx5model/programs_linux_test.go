@@ -43,7 +43,7 @@ func newLab(t *testing.T, programs ...string) *lab {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	m := New(Config{Log: func(s string) { t.Log("model: " + s) }})
+	m := New(Config{Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
 	s, err := Serve(m, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func newLab(t *testing.T, programs ...string) *lab {
 }
 
 // patience is what a program may take, on a loaded machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // command is a program on the model. It is killed when the test is over, or late.
 func (l *lab) command(t *testing.T, program string, args ...string) *exec.Cmd {

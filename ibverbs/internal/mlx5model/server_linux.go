@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/internal/offheap"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,9 +99,8 @@ func (s *Server) serve(conn *net.UnixConn) {
 		return
 	}
 	defer pages.close()
-	context := s.m.open(process(q.B), c)
+	context := s.m.open(process(q.B), c, pages)
 	defer context.close()
-	context.pages = pages
 	if _, err := c.give(0, pages.fd, 0, 0); err != nil {
 		return
 	}
@@ -197,8 +197,9 @@ func (c *client) named(fd uint32) eventFile { return c.byNumber[fd] }
 
 // filePages is the file of the UAR pages of a context.
 type filePages struct {
-	fd int
-	f  *os.File
+	fd  int
+	f   *os.File
+	mem offheap.Span
 }
 
 func newPages() (*filePages, error) {
@@ -210,7 +211,14 @@ func newPages() (*filePages, error) {
 	if err := f.Truncate(maxUARs * pageSize); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &filePages{fd, f}, nil
+	mem, err := offheap.MapRing(fd, 0, maxUARs*pageSize)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &filePages{fd, f, mem}, nil
 }
 
-func (p *filePages) close() { _ = p.f.Close() }
+// register implements pages.
+func (p *filePages) register(page, off uint32) *uint64 { return wordOf(p.mem, int(page*pageSize+off)) }
+
+func (p *filePages) close() { _, _ = p.mem.Release(), p.f.Close() }

@@ -1,6 +1,10 @@
 package mlx5model
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/purerdma/purerdma/internal/offheap"
+)
 
 // bytesOf is the bytes of a structure of packages uapi and mlx5prm, which is all it
 // may be used with: those have neither pointers nor hidden padding.
@@ -11,3 +15,6 @@ func structOf[T any](b []byte) (v T) {
 	copy(bytesOf(&v), b)
 	return v
 }
+
+// wordOf is a word of a mapping.
+func wordOf(mem offheap.Span, off int) *uint64 { return (*uint64)(unsafe.Add(mem.Pointer(), off)) }

@@ -121,6 +121,7 @@ const (
 	AttrCreateCQUserHandle  = 2
 	AttrCreateCQCompChannel = 3
 	AttrCreateCQCompVector  = 4
+	AttrCreateCQFlags       = 5
 	AttrCreateCQRespCQE     = 6
 	AttrCreateCQEventFD     = 7
 

@@ -141,6 +141,7 @@ var cConsts = map[string]cConst{
 	"AttrCreateCQUserHandle":          {name: "UVERBS_ATTR_CREATE_CQ_USER_HANDLE"},
 	"AttrCreateCQCompChannel":         {name: "UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL"},
 	"AttrCreateCQCompVector":          {name: "UVERBS_ATTR_CREATE_CQ_COMP_VECTOR"},
+	"AttrCreateCQFlags":               {name: "UVERBS_ATTR_CREATE_CQ_FLAGS"},
 	"AttrCreateCQRespCQE":             {name: "UVERBS_ATTR_CREATE_CQ_RESP_CQE"},
 	"AttrCreateCQEventFD":             {name: "UVERBS_ATTR_CREATE_CQ_EVENT_FD"},
 	"AttrDestroyCQHandle":             {name: "UVERBS_ATTR_DESTROY_CQ_HANDLE"},

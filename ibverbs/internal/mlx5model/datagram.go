@@ -1,0 +1,99 @@
+package mlx5model
+
+import (
+	"encoding/binary"
+
+	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/mlx5prm"
+)
+
+// grhSize is the bytes in front of a datagram in its receive. They are left alone where
+// it came without a global route header.
+const grhSize = 40
+
+// avGlobal in AV.GRHGIDFL says that a datagram has a global route header.
+const avGlobal = 1 << 30
+
+// ownQKey in a Q key stands for the sending queue pair's.
+const ownQKey = 1 << 31
+
+// datagram delivers b if somebody takes it.
+func (q *qp) datagram(e *entry, b []byte) {
+	p := q.c.m.qps[e.av.DQPDCT.Get()&0xffffff]
+	global := e.av.GRHGIDFL.Get()&avGlobal != 0
+	key := e.av.QKey.Get()
+	if key&ownQKey != 0 {
+		key = q.attr.QKey
+	}
+	switch {
+	case p == nil, p.kind != driver.UD, !p.receives(), p.attr.QKey != key:
+		return
+	case global && e.av.RGID != gid().GID, !global && e.av.RLID.Get() != lid:
+		return
+	}
+	r := p.nextReceive()
+	if r == nil {
+		return
+	}
+	if uint64(len(b))+grhSize > r.length {
+		p.unfit(r, mlx5prm.SyndromeLocalLengthErr, 0)
+		return
+	}
+	c := mlx5prm.CQE{}
+	c.ByteCnt.Set(uint32(len(b) + grhSize))
+	c.SLID.Set(lid)
+	flags := uint32(e.av.StatRateSL&0xf)<<24 | q.num
+	if global {
+		flags |= 1 << 28
+	}
+	c.FlagsRQPN.Set(flags)
+	if e.FmCeSe&mlx5prm.CtrlSolicited != 0 {
+		c.OpOwn = mlx5prm.SolicitedEvent
+	}
+	opcode := uint8(mlx5prm.CQERespSend)
+	if e.Opcode() == mlx5prm.OpSendImm {
+		opcode, c.ImmInvalPKey = mlx5prm.CQERespSendImm, e.Imm
+	}
+	head, rest := split(r.data, grhSize)
+	if global && !p.scatter(head, routeHeader(e, len(b))) || !p.scatter(rest, b) {
+		p.unfit(r, mlx5prm.SyndromeLocalProtErr, 0)
+		return
+	}
+	p.received(r, &c, opcode, nil)
+	p.took()
+}
+
+// split is the first n bytes of a list, and what is behind them.
+func split(pieces []piece, n uint64) (head, rest []piece) {
+	for i, p := range pieces {
+		if p.n > n {
+			rest = append(rest, piece{key: p.key, addr: p.addr + n, n: p.n - n})
+			rest = append(rest, pieces[i+1:]...)
+			p.n = n
+		}
+		if n -= p.n; p.n > 0 {
+			head = append(head, p)
+		}
+		if n == 0 {
+			if rest == nil {
+				rest = pieces[i+1:]
+			}
+			return head, rest
+		}
+	}
+	return head, nil
+}
+
+// routeHeader is the global route header of a datagram of n bytes.
+func routeHeader(e *entry, n int) []byte {
+	const (
+		version   = 6 << 28
+		nextIBTA  = 0x1b
+		transport = 12 + 8 + 4 // BTH, DETH, ICRC
+	)
+	b := binary.BigEndian.AppendUint32(nil, version|uint32(e.av.TClass)<<20|e.av.GRHGIDFL.Get()&0xfffff)
+	b = binary.BigEndian.AppendUint16(b, uint16((n+3)&^3+transport))
+	b = append(b, nextIBTA, e.av.HopLimit)
+	from := gid().GID
+	return append(append(b, from[:]...), e.av.RGID[:]...)
+}

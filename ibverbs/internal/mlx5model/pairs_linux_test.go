@@ -1,0 +1,97 @@
+package mlx5model
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// end is a program on its way.
+type end struct {
+	*exec.Cmd
+	said   bytes.Buffer
+	exited chan error
+}
+
+// begin starts a program, which is killed when it is late or the test is over.
+func (l *lab) begin(t *testing.T, program string, args ...string) *end {
+	t.Helper()
+	e := &end{Cmd: l.command(t, program, args...), exited: make(chan error, 1)}
+	e.Stdout, e.Stderr = &e.said, &e.said
+	if err := e.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(patience, func() { _ = e.Process.Kill() })
+	go func() {
+		err := e.Wait()
+		late.Stop()
+		e.exited <- err
+		close(e.exited)
+	}()
+	t.Cleanup(func() {
+		_ = e.Process.Kill()
+		for range e.exited {
+		}
+	})
+	return e
+}
+
+// freePort is a port of TCP that nobody had a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	n, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	return n.Addr().(*net.TCPAddr).Port
+}
+
+// pair runs a program as server and as client until both are content, and is what the
+// client said. The programs do not say when they listen, so the client is started until it
+// meets the server.
+func (l *lab) pair(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	args = append([]string{"-p", strconv.Itoa(freePort(t))}, args...)
+	s := l.begin(t, program, args...)
+	for {
+		c := l.begin(t, program, append(args, "localhost")...)
+		err := <-c.exited
+		if err != nil && strings.Contains(c.said.String(), "ouldn't connect") {
+			select {
+			case err := <-s.exited:
+				t.Fatalf("server: %v\n%s", err, &s.said)
+			case <-time.After(5 * time.Millisecond):
+			}
+			continue
+		}
+		if err != nil {
+			_ = s.Process.Kill()
+		}
+		if served := <-s.exited; err != nil || served != nil {
+			t.Fatalf("client: %v\n%s\nserver: %v\n%s", err, &c.said, served, &s.said)
+		}
+		return c.said.String()
+	}
+}
+
+// TestPingpong runs rdma-core's own programs, which look at what they receive.
+func TestPingpong(t *testing.T) {
+	l := newLab(t, "ibv_rc_pingpong")
+	for _, c := range [][]string{
+		{"ibv_rc_pingpong"},
+		{"ibv_rc_pingpong", "-s", "16"}, // in the completion
+	} {
+		t.Run(strings.Join(c, " "), func(t *testing.T) {
+			out := l.pair(t, c[0], append(c[1:], "-n", "100", "-c")...)
+			contains(t, out, "100 iters in")
+			if strings.Contains(out, "invalid data") {
+				t.Error(out)
+			}
+		})
+	}
+}
