@@ -1,11 +1,12 @@
 package topo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,10 +28,16 @@ func Read(sys fs.FS) (*System, error) {
 		errs = append(errs, err)
 		s.Devices = append(s.Devices, d)
 	}
-	sort.SliceStable(s.Devices, func(i, j int) bool { return s.Devices[i].Name < s.Devices[j].Name })
+	slices.SortStableFunc(s.Devices, byName)
 	found, err := byPCI(sys)
 	s.Devices = append(s.Devices, found...)
 	return s, errors.Join(append(errs, err)...)
+}
+
+// byName puts mlx5_2 before mlx5_10, and software devices, which have no place, last.
+func byName(a, b Device) int {
+	placed := func(d Device) int { return min(1, len(d.chain)) }
+	return cmp.Or(cmp.Compare(placed(b), placed(a)), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 }
 
 func nic(sys fs.FS, name string) (Device, error) {

@@ -29,7 +29,7 @@ type Device struct {
 // System is the devices of a machine. It does not change but by AddGPUs, and may
 // be read by any goroutine.
 type System struct {
-	Devices []Device // NICs by name, then GPUs by index
+	Devices []Device // NICs by name, mlx5_2 before mlx5_10, those without a place last; then GPUs by index
 }
 
 // Find is the device with a name.

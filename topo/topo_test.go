@@ -144,6 +144,33 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// One more bridge than a switch has makes PXB of PIX; of places that no NUMA node is known of, none is taken for the same; mlx5_10 comes
+// behind mlx5_2, and what has no place last.
+func TestEdgesOfPaths(t *testing.T) {
+	m := machine{fstest.MapFS{}}
+	m.nic("mlx5_2", -1, root0, port, up1, down1a, "0000:05:00.0")
+	m.nic("mlx5_3", -1, root0, port, up1, down1b, "0000:06:00.0")
+	m.nic("mlx5_10", -1, root0, port, up1, "0000:02:02.0", "0000:07:00.0", "0000:08:00.0") // behind a bridge of its own
+	m.nic("mlx5_11", -1, "pci0000:40", "0000:40:01.0", "0000:41:00.0")
+	m.MapFS["class/infiniband/rxe0"] = link("../../devices/virtual/infiniband/rxe0")
+	s, err := Read(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range s.Devices {
+		names = append(names, d.Name)
+	}
+	if want := []string{"mlx5_2", "mlx5_3", "mlx5_10", "mlx5_11", "rxe0"}; !slices.Equal(names, want) {
+		t.Fatalf("%v, want %v", names, want)
+	}
+	for i, want := range []string{"X", "PIX", "PXB", "SYS", "DIS"} {
+		if got, back := s.Matrix()[0][i], s.Matrix()[i][0]; got != want || back != want {
+			t.Errorf("%s to %s is %s, back %s; want %s", names[0], names[i], got, back, want)
+		}
+	}
+}
+
 // All GPUs on a switch of NVLink reach each other by it, with all their lanes.
 func TestSwitch(t *testing.T) {
 	m, g := build()
@@ -209,6 +236,40 @@ func TestBroken(t *testing.T) {
 	if err := s.AddGPUs(m, missing); err == nil || !strings.Contains(err.Error(), "GPU0") {
 		t.Errorf("a GPU without a place: %v", err)
 	}
+}
+
+// FuzzRead has one entry of sysfs say anything: nothing panics, and a device elsewhere is where it was.
+func FuzzRead(f *testing.F) {
+	whole, _ := build()
+	var names []string
+	for name := range whole.MapFS {
+		if !strings.Contains(name, "mlx5_3") && !strings.Contains(name, "pci0000:80") && !strings.Contains(name, "0000:81:00.0") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for i, text := range []string{"", "-1", "99999999999999999999", "../../..", "/", "0x030200", "../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0"} {
+		f.Add(i, text, i%2 == 0)
+	}
+	f.Fuzz(func(t *testing.T, which int, text string, isLink bool) {
+		m := machine{fstest.MapFS{}}
+		for name, file := range whole.MapFS {
+			m.MapFS[name] = file
+		}
+		changed := names[uint(which)%uint(len(names))]
+		m.MapFS[changed] = &fstest.MapFile{Data: []byte(text)}
+		if isLink {
+			m.MapFS[changed] = link(text)
+		}
+		s, err := Read(m)
+		if s == nil {
+			t.Fatalf("%s of %q: %v", changed, text, err)
+		}
+		s.Matrix()
+		if d, ok := s.Find("mlx5_3"); !ok || d.PCI != bus("0000:81:00.0") || d.NUMA != 1 {
+			t.Errorf("%s of %q moves another device: %+v", changed, text, d)
+		}
+	})
 }
 
 func TestParseLevel(t *testing.T) {
