@@ -7,18 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/purerdma/purerdma/bench/pair"
-	"github.com/purerdma/purerdma/internal/leaktest"
 )
-
-// TestMain is the second process too.
-func TestMain(m *testing.M) {
-	if pair.Second() {
-		os.Exit(second())
-	}
-	leaktest.Main(m)
-}
 
 // Every way to end gives one document: on a machine without a GPU the benchmark fails and says why.
 func TestJSON(t *testing.T) {

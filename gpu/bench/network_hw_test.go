@@ -25,3 +25,16 @@ func TestHWRanksOnOneGPU(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// GPU memory is exported and registered through gdr at any offset and length, piece by piece where it has two allocations, with a device
+// that takes every descriptor.
+func TestHWRegister(t *testing.T) {
+	d, g, err := open(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	onDevice(t, d, g)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}

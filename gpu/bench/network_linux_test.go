@@ -3,14 +3,20 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/purerdma/purerdma/gdr"
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/gputest"
 	"github.com/purerdma/purerdma/gpu/kernels/kernelstest"
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
 	"github.com/purerdma/purerdma/ibverbs/softroce"
 	"github.com/purerdma/purerdma/transport/driver"
 )
@@ -127,5 +133,90 @@ func TestStagingRows(t *testing.T) {
 	}
 	if left := d.Left(); len(left) > 0 {
 		t.Errorf("left on the GPU: %v", left)
+	}
+}
+
+// The memory of a GPU comes to a device by descriptors that hold it.
+func TestRegister(t *testing.T) {
+	d := gputest.New(gputest.Config{})
+	g, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDevice(t, d, g)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left on the GPU: %v", left)
+	}
+}
+
+// onDevice registers memory of the two kinds with a device that looks at each descriptor.
+func onDevice(t *testing.T, d gpu.Driver, g gpu.Context) {
+	var got []ibverbs.DMABuf
+	adapter := memdriver.New(memdriver.Config{Devices: []memdriver.DeviceConfig{{Name: "mem0", Hardware: true, DMABuf: func(b ibverbs.DMABuf) error {
+		f, err := unix.FcntlInt(uintptr(b.FD), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return err
+		}
+		size, err := unix.Seek(f, 0, io.SeekEnd)
+		if err == nil && uint64(size) < b.Offset+b.Length {
+			err = fmt.Errorf("%d bytes from %d of %d: %w", b.Length, b.Offset, size, unix.EINVAL)
+		}
+		got = append(got, b)
+		return errors.Join(err, unix.Close(f))
+	}}}})
+	dev, err := ibverbs.Open("mem0", ibverbs.WithDrivers(adapter))
+	must(t, err)
+	pd, err := dev.AllocPD()
+	must(t, err)
+	r, err := gdr.NewRegistrar(gdr.Config{Driver: d, GPU: g.Device(), Device: dev}, g, pd, nil)
+	must(t, err)
+	if way := r.Decision(); way.Way != gdr.DMABuf {
+		t.Fatalf("%v: %s", way.Way, way.Reason)
+	}
+	unit, err := g.Granularity()
+	must(t, err)
+	plain, err := g.Alloc(3 * unit)
+	must(t, err)
+	mapped, err := g.Reserve(2 * unit)
+	must(t, err)
+	for i := range gpu.Ptr(2) {
+		a, err := g.Create(unit, true)
+		must(t, err)
+		must(t, g.Map(mapped+i*gpu.Ptr(unit), unit, a))
+	}
+	const page = 4096
+	for _, c := range []struct {
+		p gpu.Ptr
+		n int
+	}{{plain, 3 * unit}, {plain, 1}, {plain + page - 1, 2}, {plain + 12345, unit}, {plain + gpu.Ptr(3*unit) - 1, 1},
+		{mapped, unit}, {mapped + 7, 9}, {mapped + gpu.Ptr(unit) - 1, 1}, {mapped + gpu.Ptr(unit) - 7, 14}, {mapped + 100, 2*unit - 200}} {
+		got = got[:0]
+		m, err := r.Register(c.p, c.n, ibverbs.LocalWrite|ibverbs.RemoteWrite)
+		if err != nil {
+			t.Errorf("%#x, %d: %v", uint64(c.p), c.n, err)
+			continue
+		}
+		at := uint64(c.p)
+		for _, piece := range got {
+			if piece.IOVA != at || piece.Offset%page != at%page {
+				t.Errorf("%#x, %d: a piece of %d bytes from %d for %#x, not %#x", uint64(c.p), c.n, piece.Length, piece.Offset, piece.IOVA, at)
+			}
+			at += piece.Length
+		}
+		if at != uint64(c.p)+uint64(c.n) || len(m.Pieces()) != len(got) {
+			t.Errorf("%#x, %d: %d pieces up to %#x", uint64(c.p), c.n, len(got), at)
+		}
+		must(t, m.Close())
+	}
+	must(t, errors.Join(pd.Close(), dev.Close()))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -71,17 +71,19 @@ func (t *tool) oneProcess(g gpu.Context) error {
 	for _, n := range []int{16, 64} {
 		var ours, theirs []float64
 		for range t.samples {
-			if err := c.clear(g, e.a); err != nil {
-				return err
-			}
-			took, err := timed(func() error {
-				if err := set.SendSimple(e.a, e.abort, c.channels(n, e.src, 0)); err != nil {
-					return err
+			took, err := fastest(func() (time.Duration, error) {
+				if err := c.clear(g, e.a); err != nil {
+					return 0, err
 				}
-				if err := set.RecvSimple(e.b, e.abort, c.channels(n, e.dst, 0)); err != nil {
-					return err
-				}
-				return e.wait()
+				return timed(func() error {
+					if err := set.SendSimple(e.a, e.abort, c.channels(n, e.src, 0)); err != nil {
+						return err
+					}
+					if err := set.RecvSimple(e.b, e.abort, c.channels(n, e.dst, 0)); err != nil {
+						return err
+					}
+					return e.wait()
+				})
 			})
 			if err != nil {
 				return err
@@ -129,6 +131,20 @@ func timed(f func() error) (time.Duration, error) {
 	start := time.Now()
 	err := f()
 	return time.Since(start), err
+}
+
+// fastest is the best of five, of which the program in C++ makes one figure.
+func fastest(f func() (time.Duration, error)) (best time.Duration, err error) {
+	for i := range 5 {
+		took, err := f()
+		if err != nil {
+			return 0, err
+		}
+		if i == 0 || took < best {
+			best = took
+		}
+	}
+	return best, nil
 }
 
 // end is what a process has of its own: two streams, a source, a destination, a word to stop kernels.

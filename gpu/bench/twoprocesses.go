@@ -208,11 +208,13 @@ func (r *receiver) rings() error {
 	for _, n := range []int{16, 32} {
 		var ours, theirs []float64
 		for range r.t.samples {
-			took, err := r.run(task{What: "ring", Channels: n}, func() error {
-				if err := r.set.RecvSimple(r.e.a, r.e.abort, connection{r.base}.channels(n, r.e.dst, 0)); err != nil {
-					return err
-				}
-				return r.e.wait()
+			took, err := fastest(func() (time.Duration, error) {
+				return r.run(task{What: "ring", Channels: n}, func() error {
+					if err := r.set.RecvSimple(r.e.a, r.e.abort, connection{r.base}.channels(n, r.e.dst, 0)); err != nil {
+						return err
+					}
+					return r.e.wait()
+				})
 			})
 			if err != nil {
 				return err

@@ -15,10 +15,20 @@ import (
 type Engine struct {
 	c       gpu.Context
 	stream  gpu.Stream
-	events  []gpu.Event
+	depth   int
+	group   int // copies that share an event where more are in flight, since an event costs the processor as much as a small copy
+	marks   []mark
+	first   uint64 // mark that is not reached, and next one that is not set: numbers of marks
+	next    uint64
 	started uint64
 	done    uint64
 	err     error
+}
+
+// mark is an event behind the copies up to a number.
+type mark struct {
+	event gpu.Event
+	upTo  uint64
 }
 
 // New makes an engine that has up to depth copies in flight.
@@ -26,17 +36,17 @@ func New(c gpu.Context, depth int) (*Engine, error) {
 	if depth < 1 {
 		return nil, fmt.Errorf("%d copies in flight, at least 1", depth)
 	}
-	e := &Engine{c: c, events: make([]gpu.Event, 0, depth)}
+	e := &Engine{c: c, depth: depth, group: max(1, depth/4)}
 	var err error
 	if e.stream, err = c.NewStream(); err != nil {
 		return nil, err
 	}
-	for range depth {
+	for range (depth + e.group - 1) / e.group {
 		ev, err := c.NewEvent()
 		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
-		e.events = append(e.events, ev)
+		e.marks = append(e.marks, mark{event: ev})
 	}
 	return e, nil
 }
@@ -48,32 +58,64 @@ func (e *Engine) Start(dst, src gpu.Ptr, n int) (number uint64, ok bool, err err
 	if e.err != nil {
 		return 0, false, e.err
 	}
-	if e.started-e.done == uint64(len(e.events)) {
-		if _, err := e.Done(); err != nil || e.started-e.done == uint64(len(e.events)) {
+	if e.started-e.done == uint64(e.depth) {
+		if _, err := e.Done(); err != nil || e.started-e.done == uint64(e.depth) {
 			return 0, false, err
 		}
 	}
 	if err := e.c.Copy(dst, src, n, e.stream); err != nil {
 		return 0, false, e.fail(err)
 	}
-	if err := e.c.Record(e.events[e.started%uint64(len(e.events))], e.stream); err != nil {
-		return 0, false, e.fail(err)
-	}
 	e.started++
+	if e.started-e.marked() >= uint64(e.group) {
+		if err := e.mark(); err != nil {
+			return 0, false, err
+		}
+	}
 	return e.started, true, nil
+}
+
+// marked is the last copy that has an event behind it.
+func (e *Engine) marked() uint64 {
+	if e.next == e.first {
+		return e.done
+	}
+	return e.at(e.next - 1).upTo
+}
+
+func (e *Engine) at(n uint64) *mark { return &e.marks[n%uint64(len(e.marks))] }
+
+// mark sets an event behind all copies, if one is free.
+func (e *Engine) mark() error {
+	if e.next-e.first == uint64(len(e.marks)) {
+		return nil
+	}
+	m := e.at(e.next)
+	if err := e.c.Record(m.event, e.stream); err != nil {
+		return e.fail(err)
+	}
+	m.upTo = e.started
+	e.next++
+	return nil
 }
 
 // Done is how many copies are done. It does not wait.
 func (e *Engine) Done() (uint64, error) {
 	for e.err == nil && e.done < e.started {
-		done, err := e.c.Done(e.events[e.done%uint64(len(e.events))])
+		if e.next == e.first {
+			if err := e.mark(); err != nil {
+				return e.done, err
+			}
+		}
+		done, err := e.c.Done(e.at(e.first).event)
 		if err != nil {
 			return e.done, e.fail(err)
 		}
 		if !done {
 			break
 		}
-		e.done++
+		e.done = e.at(e.first).upTo
+		e.first++
 	}
 	return e.done, e.err
 }
@@ -100,8 +142,8 @@ func (e *Engine) Close() error {
 	if e.started > e.done && e.err == nil {
 		errs = append(errs, e.Wait())
 	}
-	for _, ev := range e.events {
-		errs = append(errs, e.c.CloseEvent(ev))
+	for _, m := range e.marks {
+		errs = append(errs, e.c.CloseEvent(m.event))
 	}
 	return errors.Join(append(errs, e.c.CloseStream(e.stream))...)
 }

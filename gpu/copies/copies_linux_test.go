@@ -90,6 +90,44 @@ func TestDepth(t *testing.T) {
 	must(t, e.Close())
 }
 
+// Copies share events where several are in flight, and one alone is told, too.
+func TestGroups(t *testing.T) {
+	d, c := open(t)
+	p, err := c.Alloc(4096)
+	must(t, err)
+	must(t, c.WriteTo(p, make([]byte, 4096)))
+	for _, k := range []struct{ depth, copies, events int }{{1, 1, 1}, {4, 4, 4}, {8, 8, 4}, {8, 7, 4}, {8, 1, 1}, {11, 11, 6}} {
+		e, err := New(c, k.depth)
+		must(t, err)
+		must(t, c.WriteTo(p+2048, []byte{0}))
+		must(t, c.WaitWord(e.stream, p+2048, 1)) // holds the stream
+		before := d.Calls()["Record"]
+		for i := range k.copies {
+			if _, ok, err := e.Start(p+64, p, 8); !ok || err != nil {
+				t.Errorf("%+v: copy %d: %v, %v", k, i, ok, err)
+			}
+		}
+		if _, ok, err := e.Start(p+64, p, 8); (k.copies == k.depth) == ok || err != nil {
+			t.Errorf("%+v: one more: %v, %v", k, ok, err)
+		} else if ok {
+			k.copies++
+		}
+		if n, err := e.Done(); n != 0 || err != nil {
+			t.Errorf("%+v: %d done, %v", k, n, err)
+		}
+		must(t, c.WriteTo(p+2048, []byte{1}))
+		for n := uint64(0); n < uint64(k.copies); runtime.Gosched() {
+			if n, err = e.Done(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if events := d.Calls()["Record"] - before; events != k.events {
+			t.Errorf("%+v: %d events", k, events)
+		}
+		must(t, e.Close())
+	}
+}
+
 // After a failure every call says so.
 func TestFailures(t *testing.T) {
 	broken := &gpu.Error{Call: "cuX", Name: "CUDA_ERROR_UNKNOWN", Code: 999}

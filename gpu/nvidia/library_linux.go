@@ -3,7 +3,6 @@ package nvidia
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/ebitengine/purego"
@@ -31,7 +30,7 @@ func load() (*library, error) {
 	for s, name := range names {
 		l.functions[s], _ = purego.Dlsym(handle, name) // its lack is told by the call that needs it
 	}
-	l.loadEagerly()
+	l.prepare()
 	if err := l.call(cuInit, -1, "", 0); err != nil {
 		return nil, err
 	}
@@ -43,21 +42,27 @@ func load() (*library, error) {
 	})
 }
 
-// loadEagerly makes CUDA put functions onto the device when their module is
-// loaded, where the driver cannot be asked for that function by function. A
-// kernel that is loaded while another spins for it waits for ever.
-func (l *library) loadEagerly() {
-	if l.functions[cuFuncLoad] != 0 || os.Getenv("CUDA_MODULE_LOADING") != "" {
-		return
+// prepare sets, before the driver reads them, variables that the user has not set.
+//
+// CUDA is made to put functions onto the device when their module is loaded, where the driver cannot be asked for that function by
+// function: a kernel that is loaded while another spins for it waits for ever. And streams are given the eight queues that they have
+// without MPS: under MPS they share two, where whatever stands behind a stream that waits for another waits, too.
+func (l *library) prepare() {
+	variables := map[string]string{"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+	if l.functions[cuFuncLoad] == 0 {
+		variables["CUDA_MODULE_LOADING"] = "EAGER"
 	}
 	setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
 	if err != nil {
 		return // no libc in sight has none of its variables read either
 	}
-	_ = l.with(func(f *frame) error {
-		purego.SyscallN(setenv, f.text("CUDA_MODULE_LOADING"), f.text("EAGER"), 1)
-		return nil
-	})
+	const replace = 0
+	for name, value := range variables {
+		_ = l.with(func(f *frame) error {
+			purego.SyscallN(setenv, f.text(name), f.text(value), replace)
+			return nil
+		})
+	}
 }
 
 // call runs a function that answers with a CUresult.

@@ -23,20 +23,24 @@ func (driver) Links(device int) ([]gpu.Link, error) {
 	if links, known := nvmlLinks(d); known {
 		return links, nil
 	}
+	return cudaLinks(l, d)
+}
+
+func cudaLinks(l *library, d gpu.DeviceInfo) ([]gpu.Link, error) {
 	all, err := driver{}.Devices()
 	if err != nil {
 		return nil, err
 	}
 	var links []gpu.Link
 	for _, peer := range all {
-		if peer.Index == device || peer.PCI == d.PCI {
+		if peer.Index == d.Index || peer.PCI == d.PCI {
 			continue
 		}
-		access, err := l.p2pAttribute(device, peer.Index, p2pAccess)
+		access, err := l.p2pAttribute(d.Index, peer.Index, p2pAccess)
 		if err != nil {
 			return nil, err
 		}
-		atomics, err := l.p2pAttribute(device, peer.Index, p2pNativeAtomic)
+		atomics, err := l.p2pAttribute(d.Index, peer.Index, p2pNativeAtomic)
 		if err != nil {
 			return nil, err
 		}

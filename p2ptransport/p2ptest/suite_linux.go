@@ -40,6 +40,8 @@ type Config struct {
 	Counted bool
 	// Biggest is the bytes of the largest message.
 	Biggest int
+	// Used is how many bytes of the GPU all processes use, by somebody else's count; nil is nobody's.
+	Used func() (uint64, error)
 }
 
 // Run runs the suite; like the suite of gpu/drivertest it starts the test's program
@@ -365,6 +367,7 @@ func killed(t *testing.T, c Config, m mode) {
 	g := get(c.Driver.Open(c.Device))(t)
 	before, _, err := g.MemoryInfo()
 	must(t, err)
+	usedBefore := c.used(t)
 	cmd, nc, _ := start(t, strconv.Itoa(index(m))+" dies")
 	r := newRank(t, c, m, 1)
 	to, from := gob.NewEncoder(nc), gob.NewDecoder(nc)
@@ -399,7 +402,7 @@ func killed(t *testing.T, c Config, m mode) {
 	for {
 		after, _, err = g.MemoryInfo()
 		must(t, err)
-		if after+some >= before || time.Now().After(limit) {
+		if after+some >= before && c.used(t) <= usedBefore+some || time.Now().After(limit) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -407,7 +410,17 @@ func killed(t *testing.T, c Config, m mode) {
 	if after+some < before {
 		t.Errorf("%d bytes of the GPU were free before, %d after", before, after)
 	}
+	if used := c.used(t); used > usedBefore+some {
+		t.Errorf("%d bytes of the GPU were in use before, %d after", usedBefore, used)
+	}
 	must(t, g.Close())
+}
+
+func (c Config) used(t *testing.T) uint64 {
+	if c.Used == nil {
+		return 0
+	}
+	return get(c.Used())(t)
 }
 
 // dying sends the first step of a message and then nothing.

@@ -39,6 +39,9 @@ type DeviceConfig struct {
 	Limits driver.DeviceAttr
 	// MaxInline is the most bytes of QPCap.Inline, 512 by default.
 	MaxInline int
+	// DMABuf is asked for each registration of a dma-buf, whose error it gives; nil lacks them. No request reaches memory that was
+	// registered so: the fabric cannot map it.
+	DMABuf func(driver.DMABuf) error
 }
 
 // PortConfig is a port. The zero value is Ethernet with an MTU of 4096, active,

@@ -52,7 +52,7 @@ func (c *memContext) GIDs(n int) ([]driver.GIDEntry, error) {
 }
 
 func (c *memContext) Probe(f driver.Feature) error {
-	if f == driver.FeatureAtomics || f == driver.FeatureReregMR {
+	if f == driver.FeatureAtomics || f == driver.FeatureReregMR || f == driver.FeatureDMABuf && c.dev.dmaBuf != nil {
 		return nil
 	}
 	return &driver.NotSupportedError{Feature: f, By: driver.LacksDriver}

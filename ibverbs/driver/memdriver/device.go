@@ -13,6 +13,7 @@ type Device struct {
 	info      driver.DeviceInfo
 	attr      driver.DeviceAttr
 	maxInline int
+	dmaBuf    func(driver.DMABuf) error
 
 	// Under Driver.mu.
 	ports    []*port
@@ -34,7 +35,7 @@ type port struct {
 func newDevice(d *Driver, c DeviceConfig, n int) *Device {
 	guid := 0x0202_0300_0000_0000 + uint64(n)<<16
 	dev := &Device{
-		d: d, attr: c.attr(guid), maxInline: c.MaxInline,
+		d: d, attr: c.attr(guid), maxInline: c.MaxInline, dmaBuf: c.DMABuf,
 		qps: map[uint32]*qp{}, lkeys: map[uint32]*mr{}, rkeys: map[uint32]*mr{},
 		// Numbers of different devices differ, so that a mix-up shows.
 		lastQPN: 0x10 + uint32(n)<<12, lastKey: 0x1000 + uint32(n)<<20,

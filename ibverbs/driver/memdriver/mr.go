@@ -55,11 +55,37 @@ func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 	if err := s.Retain(); err != nil {
 		return nil, err
 	}
-	m := &mr{pd: p, span: s, iova: iova, access: a, lkey: dev.lastKey + 1, rkey: dev.lastKey + 2}
+	return p.add(&mr{span: s, iova: iova, access: a}), nil
+}
+
+// RegDMABuf is DeviceConfig.DMABuf.
+func (p *pd) RegDMABuf(b driver.DMABuf, a driver.Access) (driver.MR, error) {
+	dev := p.ctx.dev
+	if dev.dmaBuf == nil {
+		return p.BasePD.RegDMABuf(b, a)
+	}
+	dev.d.mu.Lock()
+	defer dev.d.mu.Unlock()
+	if err := dev.control(OpRegMR); err != nil {
+		return nil, err
+	}
+	if len(dev.lkeys) >= dev.attr.MaxMR {
+		return nil, syscall.ENOMEM
+	}
+	if err := dev.dmaBuf(b); err != nil {
+		return nil, err
+	}
+	return p.add(&mr{iova: b.IOVA, access: a}), nil
+}
+
+// add gives an MR its keys.
+func (p *pd) add(m *mr) *mr {
+	dev := p.ctx.dev
+	m.pd, m.lkey, m.rkey = p, dev.lastKey+1, dev.lastKey+2
 	dev.lastKey += 2
 	dev.lkeys[m.lkey], dev.rkeys[m.rkey] = m, m
 	p.users++
-	return m, nil
+	return m
 }
 
 func (p *pd) Close() error {
@@ -114,6 +140,9 @@ func (m *mr) Close() error {
 	delete(dev.lkeys, m.lkey)
 	delete(dev.rkeys, m.rkey)
 	m.pd.users--
+	if m.span.Len() == 0 {
+		return nil // of a dma-buf
+	}
 	return m.span.Release()
 }
 
