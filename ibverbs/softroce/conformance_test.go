@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/driver/drivertest"
@@ -34,6 +35,9 @@ func openDevices(t testing.TB, drv driver.Driver, names ...string) (a, b drivert
 
 var addrA, addrB = netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")
 
+// patient is a QPAttr.Timeout of 268 ms: a machine under load keeps goroutines waiting.
+const patient = 16
+
 func TestConformanceOnSim(t *testing.T) {
 	for name, c := range map[string]struct {
 		addrs []netip.Addr
@@ -47,7 +51,7 @@ func TestConformanceOnSim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			drv := New(Config{Addrs: c.addrs, Network: OnSim(NewSim(c.sim))})
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 12, PostAllocates: racetest.Enabled,
+				Timeout: patient, Wait: time.Minute, PostAllocates: racetest.Enabled,
 				Open: func(t testing.TB) (a, b drivertest.End) { return openDevices(t, drv, "soft0", c.b) },
 			})
 		})
@@ -88,7 +92,7 @@ func conformanceOn(t *testing.T, n Network, first byte) {
 				b = "soft1"
 			}
 			drivertest.Run(t, drivertest.Config{
-				Timeout: 16, PostAllocates: racetest.Enabled, // a machine under load keeps goroutines waiting
+				Timeout: patient, Wait: time.Minute, PostAllocates: racetest.Enabled,
 				Open: func(t testing.TB) (a, b2 drivertest.End) { return openDevices(t, drv, "soft0", b) },
 			})
 		})
