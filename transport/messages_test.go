@@ -327,7 +327,7 @@ func TestCloseEndsMessages(t *testing.T) {
 				}
 			}
 		})
-		if _, err := c[0].Recv(ctx, 1, nil); err != nil {
+		if _, err := c[0].Recv(ctx, 1, nil); err != nil && !errors.Is(err, io.ErrShortBuffer) { // one of the others may have the message without bytes
 			t.Error(err)
 		}
 		if err := c[0].Close(); err != nil {
