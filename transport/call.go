@@ -19,6 +19,7 @@ type call struct {
 	n    int // of a message received: its size
 	err  error
 
+	place   bool // Acquire or Next: b is memory of the connection, for n bytes, or of which n come after it
 	stage   stage
 	own     bool // the message under way on the lane is this call's
 	next    *call
@@ -46,8 +47,18 @@ var calls = sync.Pool{New: func() any { return &call{granted: make(chan struct{}
 // newCall begins a message with a rank.
 func (c *Communicator) newCall(send bool, peer int, b []byte) *call {
 	k := calls.Get().(*call)
-	k.send, k.b, k.n, k.err, k.own, k.refused = send, b, 0, nil, false, false
-	k.lane, k.self = nil, nil
+	k.reset(send, b, 0)
+	k.begin(c, peer)
+	return k
+}
+
+func (k *call) reset(send bool, b []byte, n int) {
+	*k = call{send: send, b: b, n: n, granted: k.granted, marks: k.marks[:0]}
+}
+
+// begin finds what the call goes through, and its place there.
+func (k *call) begin(c *Communicator, peer int) {
+	send, b := k.send, k.b
 	lanes := c.recvLanes
 	if send {
 		lanes = c.sendLanes
@@ -57,6 +68,8 @@ func (c *Communicator) newCall(send bool, peer int, b []byte) *call {
 		k.stage, k.err = over, errNoPeer
 	case send && len(b) > MaxMessage:
 		k.stage, k.err = over, ErrTooLong
+	case peer == c.rank && k.place:
+		k.stage, k.err = over, ErrSelf
 	case peer == c.rank:
 		k.self = &c.self
 		k.self.start(k)
@@ -67,25 +80,28 @@ func (c *Communicator) newCall(send bool, peer int, b []byte) *call {
 			k.lane.start(k)
 		}
 	}
-	return k
 }
 
 // end gives the call back and returns its outcome, as the caller is told of it.
 func (k *call) end(c *Communicator, op string, peer int) (int, error) {
-	n, err := k.n, k.err
-	if err != nil {
-		e := &PeerError{Op: op, Peer: peer, Err: err}
-		if err != errNoPeer {
-			e.Addr = c.job.Addr(peer)
-		}
-		if k.lane != nil {
-			e.Transport = k.lane.transport
-		}
-		n, err = 0, e
-	}
+	n, err, l := k.n, k.err, k.lane
 	k.b, k.err, k.lane, k.self = nil, nil, nil, nil
 	calls.Put(k)
-	return n, err
+	if err != nil {
+		return 0, c.peerError(op, peer, l, err)
+	}
+	return n, nil
+}
+
+func (c *Communicator) peerError(op string, peer int, l *lane, err error) error {
+	e := &PeerError{Op: op, Peer: peer, Err: err}
+	if peer >= 0 && peer < c.size {
+		e.Addr = c.job.Addr(peer)
+	}
+	if l != nil {
+		e.Transport = l.transport
+	}
+	return e
 }
 
 // step moves the call as far as it goes without waiting.
@@ -127,6 +143,9 @@ func (k *call) move() (moved bool) {
 	}
 	var done bool
 	var err error
+	if k.place {
+		return l.moveInPlace(k)
+	}
 	if k.send {
 		done, moved, err = l.push(k)
 	} else {
@@ -249,21 +268,28 @@ func (l *lane) pull(k *call) (done, moved bool, err error) {
 		if k.own && m.size <= len(k.b) {
 			dst = k.b
 		}
-		for i := m.at; i < len(m.parts); i++ {
-			some, err := l.takePart(&m.parts[i], dst)
-			moved = moved || some
-			if err != nil {
-				return false, moved, err
-			}
-		}
-		if !m.done() {
-			return false, moved, nil
-		}
-		m.end()
-		if k.own {
-			return true, true, nil
+		done, some, err := l.takeParts(dst)
+		moved = moved || some
+		if k.own || !done {
+			return done, moved, err
 		}
 	}
+}
+
+// takeParts copies what has come of the message under way, or drops it; done says that it was all of it.
+func (l *lane) takeParts(dst []byte) (done, moved bool, err error) {
+	m := &l.m
+	for i := m.at; i < len(m.parts); i++ {
+		some, err := l.takePart(&m.parts[i], dst)
+		moved = moved || some
+		if err != nil {
+			return false, moved, err
+		}
+	}
+	if done = m.done(); done {
+		m.end()
+	}
+	return done, moved, nil
 }
 
 func (l *lane) takeHeader(k *call) (ok bool, err error) {

@@ -16,8 +16,8 @@ const MaxMessage = 1 << 40
 // Through a layout each step is a frame, as full as it can be. The first has the header, padded to a line, and then as much of that
 // channel's part as fits; those after it have bytes of the part alone.
 //
-// On a ring the header is a message of the ring, alone or with the whole message behind it; what is not behind it follows as messages
-// of the ring.
+// On a ring the header is a message of the ring, alone or with the whole message behind it, where a line begins if the message was made
+// in place; what is not behind it follows as messages of the ring.
 const (
 	headerBytes = 8
 	lineBytes   = 64
@@ -32,6 +32,11 @@ type outlet interface {
 	begin(size int, b []byte) (taken int, ok bool, err error)
 	// put sends a first part of b, 0 bytes of it if there is no room. The next call must then be for the same bytes.
 	put(b []byte) (n int, err error)
+	// acquire gives room for a whole message of n bytes, at most most of them, nil if there is none; commit sends it with its first n. After
+	// cut, too, it must be called.
+	acquire(n int) ([]byte, error)
+	commit(n int) error
+	most() int
 	// sent is the number of steps given to the connection, gone of those which the peer has.
 	sent() uint64
 	gone() uint64

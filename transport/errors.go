@@ -29,14 +29,20 @@ var (
 	ErrPeerClosed = fmt.Errorf("the peer has closed its communicator: %w", io.EOF)
 	// ErrCut says that a message was given up in its middle, by its sender, after which nothing more can be sent that way.
 	ErrCut = errors.New("a message was given up in its middle, which ends the connection")
-	// ErrTooLong is for a message larger than MaxMessage. It is also EMSGSIZE.
+	// ErrHeld says that memory from Acquire or Next is out, or that Next has not given all of a message yet.
+	ErrHeld = errors.New("memory from Acquire or Next is out, or the message that Next reads has more parts")
+	// ErrNotHeld is for Commit without Acquire and Release without Next.
+	ErrNotHeld = errors.New("no memory from Acquire or Next is out")
+	// ErrSelf says that a rank has no connection with itself, in whose memory messages could be made.
+	ErrSelf = errors.New("a rank has no connection with itself")
+	// ErrTooLong is for a message larger than MaxMessage, or memory larger than MaxAcquire. It is also EMSGSIZE.
 	ErrTooLong = fmt.Errorf("too long: %w", syscall.EMSGSIZE)
 	errNoPeer  = errors.New("there is no such rank")
 )
 
 // PeerError is a message that has failed, and the rank it was to or from.
 type PeerError struct {
-	Op        string // "send to", "receive from"
+	Op        string // "send to", "receive from", "acquire for", …
 	Peer      int
 	Addr      string // of its bootstrap
 	Transport string // "SHM"; "" without a connection

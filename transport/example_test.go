@@ -72,3 +72,25 @@ func ExampleCommunicator_SendRecv() {
 	// rank 1: hello from rank 0
 	// rank 2: hello from rank 1
 }
+
+// Every rank exchanges with every rank at once, in whatever order the messages come.
+func ExampleGroup() {
+	jobs := bootstrap.InMemory(1, nil)
+	defer jobs[0].Close()
+	comm, err := transport.New(context.Background(), transport.Config{Job: jobs[0]})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer comm.Close()
+	group := comm.NewGroup()
+	in := make([][]byte, comm.Size())
+	for peer := range comm.Size() {
+		in[peer] = make([]byte, 10)
+		group.Send(peer, []byte("all to all"))
+		group.Recv(peer, in[peer])
+	}
+	err = group.Wait(context.Background())
+	fmt.Printf("%s %v\n", in[0], err)
+	// Output: all to all <nil>
+}

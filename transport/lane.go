@@ -18,6 +18,11 @@ type lane struct {
 	taken       bool  // somebody has the turn
 	first, last *call // who waits for it
 	users       int   // calls that have begun and not ended
+	lent        bool  // the turn is with whoever called Acquire or Next, between calls
+	out         bool  // memory is with them, or a call of theirs is at work
+	orphaned    bool  // free left the memory to them
+	place       []byte
+	at          int   // the channel whose memory it is
 	err         error // why there are no more messages
 	left        chan struct{}
 	pumps       []pump // the ends, from open on
@@ -76,7 +81,15 @@ func (l *lane) start(c *call) {
 		c.stage, c.err = over, l.err
 		return
 	}
+	if l.lent && (l.out || l.send || !c.place) {
+		c.stage, c.err = over, ErrHeld
+		return
+	}
 	l.users++
+	if l.lent { // Next, in the middle of a message
+		l.out, c.stage = true, moving
+		return
+	}
 	if !l.taken {
 		l.taken, c.stage = true, moving
 		return
@@ -151,7 +164,10 @@ func (l *lane) why() error {
 func (l *lane) finish(c *call, turn bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if turn {
+	switch {
+	case turn && l.lent:
+		l.out = false
+	case turn:
 		l.passLocked()
 	}
 	c.stage, c.err = over, err
@@ -169,6 +185,10 @@ func (l *lane) depart() {
 func (l *lane) fail(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.failLocked(err)
+}
+
+func (l *lane) failLocked(err error) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -229,6 +249,17 @@ func (l *lane) free() error {
 	if left != nil {
 		<-left
 	}
+	l.mu.Lock()
+	l.orphaned = l.out
+	l.mu.Unlock()
+	if l.orphaned {
+		return nil
+	}
+	return l.release()
+}
+
+// release frees the ends.
+func (l *lane) release() error {
 	var errs []error
 	for _, p := range l.pumps {
 		errs = append(errs, p.free())

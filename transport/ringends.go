@@ -22,6 +22,7 @@ type ringOut struct {
 	ringEnd
 	s     driver.RingSender
 	begun [headerBytes + inlineBytes]byte
+	place []byte // from acquire, with room for the header
 }
 
 func (r *ringOut) begin(size int, b []byte) (taken int, ok bool, err error) {
@@ -46,6 +47,23 @@ func (r *ringOut) put(b []byte) (int, error) {
 	return len(b), nil
 }
 
+func (r *ringOut) most() int { return r.s.MaxAcquire() - lineBytes }
+
+func (r *ringOut) acquire(n int) ([]byte, error) {
+	b, err := r.s.Acquire(lineBytes + n)
+	if b == nil {
+		return nil, err
+	}
+	r.place = b
+	return b[lineBytes:], nil
+}
+
+func (r *ringOut) commit(n int) error {
+	putHeader(r.place, n)
+	r.place = nil
+	return r.s.Commit(lineBytes + n)
+}
+
 func (r *ringOut) sent() uint64                   { return 0 }
 func (r *ringOut) gone() uint64                   { return 0 }
 func (r *ringOut) wait(ctx context.Context) error { return r.s.Wait(ctx) }
@@ -67,10 +85,13 @@ func (r *ringIn) header() (size int, first []byte, ok bool, err error) {
 	if size, err = getHeader(b); err != nil {
 		return 0, nil, false, err
 	}
-	if first = b[headerBytes:]; len(first) > 0 && len(first) != size {
-		return 0, nil, false, fmt.Errorf("%w: %d bytes that begin a message of %d", ErrProtocol, len(b), size)
+	switch len(b) {
+	case headerBytes, headerBytes + size:
+		return size, b[headerBytes:], true, nil
+	case lineBytes + size: // from commit
+		return size, b[lineBytes:], true, nil
 	}
-	return size, first, true, nil
+	return 0, nil, false, fmt.Errorf("%w: %d bytes that begin a message of %d", ErrProtocol, len(b), size)
 }
 
 func (r *ringIn) next(rest int) ([]byte, bool, error) {

@@ -157,6 +157,22 @@ func (s *stepsOut) put(b []byte) (int, error) {
 	return n, nil
 }
 
+func (s *stepsOut) most() int { return s.room - lineBytes }
+
+func (s *stepsOut) acquire(n int) ([]byte, error) {
+	dst, err := s.empty()
+	if dst == nil {
+		return nil, err
+	}
+	return dst[lineBytes : lineBytes+n : lineBytes+n], nil
+}
+
+func (s *stepsOut) commit(n int) error {
+	putHeader(s.slot(), n)
+	s.publish(lineBytes + n)
+	return nil
+}
+
 func (s *stepsOut) sent() uint64 { return s.step }
 
 // gone: where the ends share memory the peer has what is published, else what the proxy has sent.

@@ -9,10 +9,12 @@
 //	next := comm.Connector(transport.End{Peer: 1, Channel: 0, Send: true}).Conn()
 //
 // What goes through a connection's buffers is the program's affair, or this package's, which moves messages of bytes between the memories
-// of processors: [Communicator.Send], [Communicator.Recv], [Communicator.SendRecv].
+// of processors: [Communicator.Send], [Communicator.Recv], [Communicator.SendRecv], which any goroutine may call.
 //
 //	err = comm.Connect(ctx, transport.Pairs(job.Rank(), job.Size(), 2))
 //	err = comm.Send(ctx, 1, []byte("hello"))
+//
+// A [Group] is several with any ranks at once; [Communicator.Acquire] and [Communicator.Next] make and read them in the connection's memory.
 //
 // # The loop
 //
