@@ -85,6 +85,13 @@ func TestPingpong(t *testing.T) {
 	for _, c := range [][]string{
 		{"ibv_rc_pingpong"},
 		{"ibv_rc_pingpong", "-s", "16"}, // in the completion
+		{"ibv_rc_pingpong", "-e"},
+		{"ibv_uc_pingpong"},
+		{"ibv_uc_pingpong", "-e"},
+		{"ibv_ud_pingpong", "-s", "1000"},
+		{"ibv_ud_pingpong", "-s", "1000", "-e", "-g", "0"},
+		{"ibv_srq_pingpong"},
+		{"ibv_srq_pingpong", "-e"},
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			out := l.pair(t, c[0], append(c[1:], "-n", "100", "-c")...)
