@@ -2,9 +2,10 @@
 // its own memory, writes the entries, rings the doorbells and reads the completions.
 // Posting, polling and arming make no system call.
 //
-// It has never run on an adapter, and on no model of one either: its entries are
-// held against mlx5dv.h, and its commands run against a fake kernel. Devices are
-// therefore refused unless Provider.Allowed is set.
+// It is tested against a software model validated with libmlx5 (package mlx5model), and
+// has never run on mlx5 hardware: order on PCI Express, firmware and time are what the
+// model cannot show. Its entries are held against mlx5dv.h too. Devices are therefore
+// refused unless Provider.Allowed is set.
 //
 // # What there is
 //

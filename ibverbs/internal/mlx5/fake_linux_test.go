@@ -49,7 +49,7 @@ func newFake() *fakeMLX5 {
 	}
 	k.Commands[uapi.CmdQueryDevice|uapi.CmdFlagExtended] = func(c *uverbstest.Call) error {
 		resp := uapi.ExQueryDeviceResp{ResponseLength: uint32(len(bytesOf(&uapi.ExQueryDeviceResp{})))}
-		resp.Base.MaxQPWR, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 1<<22, 1, 1
+		resp.Base.MaxQPWR, resp.Base.MaxSGE, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 30, 1<<22, 1, 1
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil
 	}

@@ -64,8 +64,8 @@ func (c *Context) takes(n *driver.QPCap) error {
 	if err := errors.Join(
 		within("the number of send requests", n.SendWR, 0, c.attr.MaxQPWR),
 		within("the number of receives", n.RecvWR, 0, c.maxRecv),
-		within("the number of gather entries", n.SendSGE, 0, most/mlx5prm.DSUnit),
-		within("the number of scatter entries", n.RecvSGE, 0, c.maxRQDesc/mlx5prm.DSUnit),
+		within("the number of gather entries", n.SendSGE, 0, min(c.attr.MaxSGE, most/mlx5prm.DSUnit)),
+		within("the number of scatter entries", n.RecvSGE, 0, min(c.attr.MaxSGE, c.maxRQDesc/mlx5prm.DSUnit)),
 		within("the size of inline data", n.Inline, 0, most-mlx5prm.DSUnit)); err != nil {
 		return err
 	}

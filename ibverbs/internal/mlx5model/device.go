@@ -29,6 +29,8 @@ const (
 	gidTable       = 8
 	maxSRQWR       = 1<<15 - 1
 	maxSRQSGE      = 31
+	deviceMajor    = 231
+	deviceMinor    = 192
 	linkInfiniband = 1
 	portActive     = 4
 	mtu4096        = 5

@@ -18,3 +18,6 @@ func structOf[T any](b []byte) (v T) {
 
 // wordOf is a word of a mapping.
 func wordOf(mem offheap.Span, off int) *uint64 { return (*uint64)(unsafe.Add(mem.Pointer(), off)) }
+
+// addressOf is where memory outside the Go heap lies.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// writeSysfs makes the files that libibverbs finds a device by, in a new folder.
-func writeSysfs(root string, _ Config) error {
+// sysfs is the files that libibverbs and package kernel find the device by.
+func sysfs() map[string]string {
 	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", nodeGUID>>48, nodeGUID>>32&0xffff, nodeGUID>>16&0xffff, nodeGUID&0xffff)
-	for name, text := range map[string]string{
+	return map[string]string{
 		"class/infiniband_verbs/abi_version":         "6",
 		"class/infiniband_verbs/uverbs0/ibdev":       "mlx5_0",
-		"class/infiniband_verbs/uverbs0/dev":         "231:192",
+		"class/infiniband_verbs/uverbs0/dev":         fmt.Sprintf("%d:%d", deviceMajor, deviceMinor),
 		"class/infiniband_verbs/uverbs0/abi_version": "1",
 		"class/infiniband/mlx5_0/node_type":          "1: CA",
 		"class/infiniband/mlx5_0/node_guid":          guid,
@@ -29,7 +29,12 @@ func writeSysfs(root string, _ Config) error {
 		"class/infiniband/mlx5_0/ports/1/pkeys/0":    "0xffff",
 		"class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp",
 		"class/infiniband/mlx5_0/ports/1/gids/0":     fmt.Sprintf("fe80:0000:0000:0000:%s", guid),
-	} {
+	}
+}
+
+// writeSysfs makes these files in a new folder.
+func writeSysfs(root string) error {
+	for name, text := range sysfs() {
 		file := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
