@@ -50,8 +50,11 @@ var sendRegisters = [...]uint32{
 // are looked at, by their doorbell records.
 func (m *Model) round(now time.Time) (busy bool) {
 	for c := range m.contexts {
+		if c.trapped {
+			continue
+		}
 		for _, u := range c.uars {
-			if c.rang(u.index, mlx5prm.UARArm) {
+			if c.rang(u.index, mlx5prm.UARArm) != 0 {
 				busy = true
 				for _, q := range c.cqs {
 					q.look()
@@ -59,7 +62,7 @@ func (m *Model) round(now time.Time) (busy bool) {
 			}
 			sent := false
 			for _, off := range sendRegisters {
-				sent = c.rang(u.index, off) || sent
+				sent = c.rang(u.index, off) != 0 || sent
 			}
 			if !sent {
 				continue
@@ -78,8 +81,11 @@ func (m *Model) round(now time.Time) (busy bool) {
 	return busy
 }
 
-// rang empties a register, and says whether there was anything in it: no doorbell is 0.
-func (c *context) rang(page, off uint32) bool {
+// rang empties a register, and is what was in it: 0 is no doorbell.
+func (c *context) rang(page, off uint32) uint64 {
 	r := c.pages.register(page, off)
-	return atomic.LoadUint64(r) != 0 && atomic.SwapUint64(r, 0) != 0
+	if atomic.LoadUint64(r) == 0 {
+		return 0
+	}
+	return atomic.SwapUint64(r, 0)
 }

@@ -16,6 +16,7 @@ type context struct {
 	async   eventFile
 	told    map[uint64]uint32 // asynchronous events about an object
 	pages   pages
+	trapped bool // stores into the pages are caught
 
 	channels []eventFile
 }
@@ -55,10 +56,10 @@ type eventFile interface {
 }
 
 // open makes a context for a program. It has no objects yet.
-func (m *Model) open(mem memory, f files, p pages) *context {
+func (m *Model) open(mem memory, f files, p pages, trapped bool) *context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &context{m: m, mem: mem, files: f, pages: p, objects: map[uint32]any{}, uars: map[uint32]*uar{}, cqs: map[uint32]*cq{}, told: map[uint64]uint32{}}
+	c := &context{m: m, mem: mem, files: f, pages: p, trapped: trapped, objects: map[uint32]any{}, uars: map[uint32]*uar{}, cqs: map[uint32]*cq{}, told: map[uint64]uint32{}}
 	m.contexts[c] = struct{}{}
 	if !m.running {
 		m.running = true

@@ -18,7 +18,10 @@
 //
 // preload/shim.c, a preload library, forwards what a program does to the device's node to
 // a Server over a Unix socket. Server.Env is the environment of such a program: it names
-// the socket, and a tree of sysfs files that libibverbs takes for the machine's.
+// the socket, and a tree of sysfs files that libibverbs takes for the machine's. With
+// MLX5MODEL_TRAP in it too the library catches each store into a page of doorbells, and
+// the model sees what memory holds at that moment. Local is the way in for our driver, in
+// the model's own process.
 //
 // # Memory and time
 //

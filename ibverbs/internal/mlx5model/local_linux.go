@@ -38,7 +38,7 @@ func (l *Local) Open(string) (int, uint64, error) {
 		return -1, 0, err
 	}
 	f := &localFile{pages: pages, number: map[uint32]eventFile{}}
-	f.context = l.m.open(process(os.Getpid()), f, pages)
+	f.context = l.m.open(process(os.Getpid()), f, pages, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[pages.fd] = f

@@ -99,7 +99,7 @@ func (s *Server) serve(conn *net.UnixConn) {
 		return
 	}
 	defer pages.close()
-	context := s.m.open(process(q.B), c, pages)
+	context := s.m.open(process(q.B), c, pages, q.C != 0)
 	defer context.close()
 	if _, err := c.give(0, pages.fd, 0, 0); err != nil {
 		return
@@ -114,6 +114,8 @@ func (s *Server) serve(conn *net.UnixConn) {
 			err = context.ioctl(q.B)
 		case q.Op == opIoctl:
 			err = syscall.ENOTTY
+		case q.Op == opStore:
+			context.store(q.A)
 		default:
 			s.m.warn("a write of %d bytes to the device's file", q.B)
 			err = syscall.EINVAL

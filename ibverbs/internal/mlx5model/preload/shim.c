@@ -5,27 +5,33 @@
 // only; see wire.go for them. sysfs comes from SYSFS_PATH, which libibverbs heeds.
 //
 // The descriptor of an open device is a memory file of the model, whose pages are the
-// pages of doorbells: mmap on it needs no help.
+// pages of doorbells: mmap on it needs no help. With MLX5MODEL_TRAP the pages are mapped
+// without the right to write: each store faults, is executed as a single step, and is told
+// to the model before the program goes on.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define DEVICE "/dev/infiniband/uverbs"
 #define NETLINK_RDMA 20
 #define MAX_OPEN 64
 
-enum { OP_OPEN = 1, OP_IOCTL, OP_WRITE, OP_DESCRIPTOR };
+enum { OP_OPEN = 1, OP_IOCTL, OP_WRITE, OP_DESCRIPTOR, OP_STORE };
 
 struct request {
 	uint64_t op, a, b, c;
@@ -117,7 +123,7 @@ static int open_device(const char *path)
 		NEXT(close)(sock);
 		return -1;
 	}
-	struct request q = { OP_OPEN, atoi(path + strlen(DEVICE)), getpid() };
+	struct request q = { OP_OPEN, atoi(path + strlen(DEVICE)), getpid(), getenv("MLX5MODEL_TRAP") != NULL };
 	int64_t result = call(sock, q, &fd);
 	for (int i = 0; result >= 0 && i < MAX_OPEN; i++)
 		if (!opened[i].sock) {
@@ -220,3 +226,98 @@ int socket(int domain, int type, int protocol)
 	}
 	return NEXT(socket)(domain, type, protocol);
 }
+
+#ifdef __x86_64__
+#define PAGE 4096UL
+#define MAX_PAGES 256
+#define TRAP_FLAG 0x100
+
+// Pages of doorbells.
+static struct { uintptr_t at; uint64_t offset; int sock; } pages[MAX_PAGES];
+
+// The page that a store is on its way to, and where in it.
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static int step_page;
+static uintptr_t step_at;
+
+static void give_up(int sig)
+{
+	signal(sig, SIG_DFL);
+}
+
+static void on_fault(int sig, siginfo_t *info, void *u)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+	for (int i = 0; i < MAX_PAGES; i++) {
+		if (!pages[i].at || at - pages[i].at >= PAGE)
+			continue;
+		pthread_mutex_lock(&stepping);
+		step_page = i;
+		step_at = at;
+		mprotect((void *)pages[i].at, PAGE, PROT_READ | PROT_WRITE);
+		((ucontext_t *)u)->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+		return;
+	}
+	give_up(sig);
+}
+
+static void on_step(int sig, siginfo_t *info, void *u)
+{
+	ucontext_t *c = u;
+	if (!step_at) {
+		give_up(sig);
+		return;
+	}
+	c->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+	mprotect((void *)pages[step_page].at, PAGE, PROT_READ);
+	struct request q = { OP_STORE, pages[step_page].offset + (step_at - pages[step_page].at) };
+	int err = errno;
+	call(pages[step_page].sock, q, NULL);
+	errno = err;
+	step_at = 0;
+	pthread_mutex_unlock(&stepping);
+}
+
+static int trap(int i, void *at, size_t n, off_t offset)
+{
+	struct sigaction fault = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
+	struct sigaction step = { .sa_sigaction = on_step, .sa_flags = SA_SIGINFO };
+	if (sigaction(SIGSEGV, &fault, NULL) || sigaction(SIGTRAP, &step, NULL))
+		return -1;
+	for (int p = 0; p < MAX_PAGES; p++)
+		if (!pages[p].at && n == PAGE) {
+			pages[p].offset = offset;
+			pages[p].sock = opened[i].sock;
+			pages[p].at = (uintptr_t)at;
+			return 0;
+		}
+	errno = ENOMEM;
+	return -1;
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+	int i = getenv("MLX5MODEL_TRAP") ? slot_of(fd) : -1;
+	if (i >= 0)
+		prot &= ~PROT_WRITE;
+	void *p = (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+	if (i >= 0 && p != MAP_FAILED && trap(i, p, n, offset)) {
+		syscall(SYS_munmap, p, n);
+		return MAP_FAILED;
+	}
+	return p;
+}
+
+void *mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+	return mmap(at, n, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t n)
+{
+	for (int p = 0; p < MAX_PAGES; p++)
+		if (pages[p].at == (uintptr_t)at)
+			pages[p].at = 0;
+	return syscall(SYS_munmap, at, n);
+}
+#endif
