@@ -87,7 +87,7 @@ func (m *member) join(ctx context.Context, info launch.Info, local bool) error {
 	if n := len(m.t.devices); n > 0 {
 		config.HCA = "=" + m.t.devices[m.rank%n]
 	}
-	job, err := info.Meet(ctx, bootstrap.Config{Net: config.Net, Timeout: m.t.limit})
+	job, err := info.Meet(ctx, bootstrap.Config{Net: config.Net})
 	if err != nil {
 		return err
 	}
