@@ -242,3 +242,69 @@ func TestCutHandshake(t *testing.T) {
 	defer r.Close()
 	(&pair{t, s, r}).transfer([]int{1, 2}, 1)
 }
+
+// heldConn holds back what comes after so many bytes.
+type heldConn struct {
+	net.Conn
+	left    int
+	reached chan struct{} // closed when that is due
+	release chan struct{}
+}
+
+func (c *heldConn) Write(b []byte) (int, error) {
+	n := min(len(b), c.left)
+	c.left -= n
+	n, err := c.Conn.Write(b[:n])
+	if n == len(b) || err != nil {
+		return n, err
+	}
+	close(c.reached)
+	<-c.release
+	c.left = len(b) // the rest is less
+	more, err := c.Conn.Write(b[n:])
+	return n + more, err
+}
+
+// TestNothingBeforeReady holds the connector's ready back: until the acceptor has it there is no RecvComm on which anything could be
+// posted, and afterwards all is as ever.
+func TestNothingBeforeReady(t *testing.T) {
+	const beforeReady = 3608
+	f := newFabric(t, 1, 1, memdriver.Config{}, nil)
+	st, rt := transport(t, f.send, Config{}), transport(t, f.recv, Config{})
+	l, err := rt.Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held := &heldConn{left: beforeReady, reached: make(chan struct{}), release: make(chan struct{})}
+	st.cfg.Net.Dial = func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", a.String())
+		held.Conn = c
+		return held, err
+	}
+	connected := make(chan *SendComm, 1)
+	go func() {
+		s, err := st.Connect(t.Context(), 0, l.Handle())
+		if err != nil {
+			t.Error(err)
+		}
+		connected <- s
+	}()
+	<-held.reached
+	if r, err := l.TryAccept(); r != nil || err != nil {
+		t.Errorf("accepted before the connector was ready: %v, %v", r, err)
+	}
+	close(held.release)
+	s := <-connected
+	if s == nil {
+		return
+	}
+	defer s.Close()
+	r, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	(&pair{t, s, r}).transfer([]int{1, 2}, 1)
+}

@@ -227,6 +227,48 @@ func TestConnectAndServe(t *testing.T) {
 	}
 }
 
+// A deadline of the handshake ends nothing that comes after it: a peer whose last word came late is a peer for good.
+func TestNoDeadlineOutlivesTheHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 9900 * time.Millisecond
+		mem := newMemNet()
+		n, _ := mem.net()
+		l := serve(t, n, newOwners(t))
+		n.Dial = func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+			c, err := mem.dial(ctx, a)
+			return &lateConn{Conn: c, wait: wait}, err
+		}
+		begun := time.Now()
+		conn, acc := pair(t, n, l)
+		if took := time.Since(begun); took < wait {
+			t.Errorf("accepted after %v, before the connector was ready", took)
+		}
+		time.Sleep(24 * time.Hour)
+		if conn.Err() != nil || acc.Err() != nil {
+			t.Errorf("a day later: %v, %v", conn.Err(), acc.Err())
+		}
+		conn.Close()
+		if <-acc.Gone(); !errors.Is(acc.Err(), ErrPeerClosed) {
+			t.Error(acc.Err())
+		}
+		acc.Close()
+		l.Close()
+	})
+}
+
+// lateConn takes its time before the last bytes of a handshake, the connector's ready.
+type lateConn struct {
+	net.Conn
+	wait time.Duration
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	if len(b) == readyLen {
+		time.Sleep(c.wait)
+	}
+	return c.Conn.Write(b)
+}
+
 func TestSurplusAfterReady(t *testing.T) {
 	s := loopback(t)
 	l := serve(t, local, newOwners(t))

@@ -53,6 +53,48 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// A rank of a job that is over comes to a port that another job has now: it is refused at once, long before a deadline, and that job
+// meets as if it had not come.
+func TestRankOfAnotherJob(t *testing.T) {
+	n := loopback(t, ip4)
+	n.Deadlines.Hello = time.Hour
+	old, now := root(t, RootConfig{Net: n}), root(t, RootConfig{Net: n})
+	if old.ID().Magic() == now.ID().Magic() {
+		t.Fatal("two jobs have one magic")
+	}
+	c, err := net.Dial("tcp", now.ID().Root().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(hello(old.ID().Magic())); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Error("a rank of another job got bytes")
+	} else if e, ok := err.(net.Error); ok && e.Timeout() {
+		t.Error("a rank of another job was kept")
+	}
+	stale := joinSoon(t, Config{ID: IDFor(now.ID().Root(), old.ID().Magic()), Rank: 0, Size: 2, Net: n, Timeout: 100 * time.Millisecond})
+	each(2, func(rank int) {
+		m, err := Join(soon(t), Config{ID: now.ID(), Rank: rank, Size: 2, Net: n})
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+			return
+		}
+		if err := m.Barrier(soon(t)); err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		_ = m.Close()
+	})
+	if err := <-stale; err == nil {
+		t.Error("a rank of another job has met")
+	} else {
+		t.Log(err)
+	}
+}
+
 // A peer that shows nothing is dropped after the deadline.
 func TestSilentStrangerIsDropped(t *testing.T) {
 	n := loopback(t, ip4)

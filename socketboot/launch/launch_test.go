@@ -74,6 +74,9 @@ func TestFaultsNameTheVariable(t *testing.T) {
 		{"MASTER_PORT", vars{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h"}},
 		{"MASTER_PORT", vars{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "0"}},
 		{"NCCL_COMM_ID", vars{"PMI_RANK": "0", "PMI_SIZE": "2", "NCCL_COMM_ID": "host"}},
+		{"NCCL_COMM_ID", vars{"PMI_RANK": "0", "PMI_SIZE": "2", "NCCL_COMM_ID": "host:0"}},
+		{"PURERDMA_ROOT", vars{"PMI_RANK": "0", "PMI_SIZE": "2", "PURERDMA_ROOT": "10.0.0.1:0"}},
+		{"PURERDMA_ROOT", vars{"PMI_RANK": "0", "PMI_SIZE": "2", "PURERDMA_ROOT": "10.0.0.1:65536"}},
 		{"PURERDMA_ROOT", vars{"PMI_RANK": "0", "PMI_SIZE": "2", "PURERDMA_ROOT": "::1:5"}},
 		{"PURERDMA_ROOT", vars{"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}},
 	} {
