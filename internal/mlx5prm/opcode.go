@@ -101,4 +101,6 @@ const (
 	// ExtendedUDAV in AV.DQPDCT says that the address has all its 48 bytes
 	// (MLX5_EXTENDED_UD_AV).
 	ExtendedUDAV = 1 << 31
+	// AVGlobal in AV.GRHGIDFL asks for a global route header, on InfiniBand.
+	AVGlobal = 1 << 30
 )

@@ -60,7 +60,8 @@ func newContext(k *kernel.Context, resp *uapi.MLX5AllocUContextResp, cqe int) (*
 	}
 	c := &Context{Context: k, cqeSize: uint32(cqe), bfRegSize: int(resp.BFRegSize), uidx: resp.CQEVersion == 1,
 		maxSQDesc: int(resp.MaxSQDescSz), maxRQDesc: int(resp.MaxRQDescSz), maxBB: int(resp.MaxSendWQEBB), maxRecv: int(resp.MaxRecvWR),
-		cqs: map[*CQ]struct{}{}, dead: map[*QP]struct{}{}}
+		resolves: resp.CmdsSuppUHW&uapi.MLX5SuppUHWCreateAH != 0,
+		cqs:      map[*CQ]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}}
 	var err error
 	switch {
 	case cqe != 64 && cqe != 128:
@@ -96,6 +97,7 @@ type Context struct {
 	bfRegSize                            int
 	maxSQDesc, maxRQDesc, maxBB, maxRecv int
 	uidx                                 bool // completions name a QP by its user index
+	resolves                             bool // the kernel tells the MAC of an address handle
 	armUAR                               uverbs.UAR
 	armReg                               *uint64
 	qps                                  table
@@ -105,6 +107,7 @@ type Context struct {
 	doorbells []*doorbell // that no QP has
 	cqs       map[*CQ]struct{}
 	dead      map[*QP]struct{} // destroyed and not purged
+	ports     map[int]portInfo // that were asked for
 }
 
 // AllocPD implements driver.Context.
@@ -175,8 +178,18 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		by = driver.LacksDevice
-	case driver.FeatureUC:
+	case driver.FeatureUC, driver.FeatureUD:
 		return nil
+	case driver.FeatureAH:
+		if c.resolves {
+			return nil
+		}
+		by = driver.LacksKernel
+	case driver.FeatureMulticast:
+		if c.attr.MaxMcastGrp > 0 {
+			return nil
+		}
+		by = driver.LacksDevice
 	case driver.FeatureModerateCQ:
 		return c.Dev.ProbeModerateCQ()
 	case driver.FeatureDMABuf:

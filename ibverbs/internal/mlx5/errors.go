@@ -16,6 +16,10 @@ var (
 	errFlags        = fmt.Errorf("unknown send flag: %w", syscall.EINVAL)
 	errInlineAndSGL = fmt.Errorf("request with both inline data and gather entries: %w", syscall.EINVAL)
 	errInlineOp     = fmt.Errorf("inline data in a request that sends none: %w", syscall.EINVAL)
+	errNotGlobal    = fmt.Errorf("address without a GID, which the port needs: %w", syscall.EINVAL)
+	errNoAH         = fmt.Errorf("datagram without an address handle of this driver: %w", syscall.EINVAL)
+	errOtherAH      = fmt.Errorf("address handle of another protection domain: %w", syscall.EINVAL)
+	errClosedAH     = fmt.Errorf("address handle: %w", driver.ErrClosed)
 	errAtomicLength = fmt.Errorf("an atomic needs 8 bytes of memory for its result: %w", syscall.EINVAL)
 )
 

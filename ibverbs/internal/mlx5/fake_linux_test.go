@@ -24,6 +24,8 @@ type fakeMLX5 struct {
 	*uverbstest.FakeKernel
 	uars map[int64][]byte // the mapped pages by offset
 	resp uapi.MLX5AllocUContextResp
+	port uapi.QueryPortResp
+	ahs  int               // address handles that it was asked for
 	cq   uapi.MLX5CreateCQ // as the last was asked for
 	qp   uapi.MLX5CreateQP
 }
@@ -32,7 +34,14 @@ const fakeCQN = 0x77
 
 func newFake() *fakeMLX5 {
 	k := &fakeMLX5{FakeKernel: uverbstest.NewFakeKernel(0), uars: map[int64][]byte{}, resp: uapi.MLX5AllocUContextResp{
-		BFRegSize: 512, MaxSQDescSz: 1024, MaxRQDescSz: 512, MaxSendWQEBB: 1 << 15, MaxRecvWR: 1 << 15, CQEVersion: 1}}
+		BFRegSize: 512, MaxSQDescSz: 1024, MaxRQDescSz: 512, MaxSendWQEBB: 1 << 15, MaxRecvWR: 1 << 15, CQEVersion: 1,
+		CmdsSuppUHW: uapi.MLX5SuppUHWCreateAH}}
+	k.port.LinkLayer, k.port.GIDTblLen, k.port.PKeyTblLen, k.port.MaxMTU, k.port.ActiveMTU = uint8(driver.LinkInfiniBand), 16, 4, 5, 4
+	k.Methods[uverbstest.QueryPort] = func(c *uverbstest.Call) error {
+		resp := uapi.QueryPortRespEx{LegacyResp: k.port}
+		c.SetOut(uapi.AttrQueryPortResp, bytesOf(&resp))
+		return nil
+	}
 	context, cq, qp := k.Methods[uverbstest.GetContext], k.Methods[uverbstest.CQCreate], k.Methods[uverbstest.QPCreate]
 	k.Methods[uverbstest.GetContext] = func(c *uverbstest.Call) error {
 		c.SetOut(uapi.AttrUHWOut, bytesOf(&k.resp))
@@ -50,6 +59,7 @@ func newFake() *fakeMLX5 {
 	k.Commands[uapi.CmdQueryDevice|uapi.CmdFlagExtended] = func(c *uverbstest.Call) error {
 		resp := uapi.ExQueryDeviceResp{ResponseLength: uint32(len(bytesOf(&uapi.ExQueryDeviceResp{})))}
 		resp.Base.MaxQPWR, resp.Base.MaxSGE, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 30, 1<<22, 1, 1
+		resp.Base.MaxMcastGrp, resp.Base.MaxAH = 8, 8
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil
 	}
@@ -98,6 +108,7 @@ type rig struct {
 	t  testing.TB
 	k  *fakeMLX5
 	c  *Context
+	pd driver.PD
 	cq *CQ
 	qp *QP
 	pi uint32 // completions written
@@ -132,7 +143,7 @@ func newRig(t testing.TB, k *fakeMLX5, cqe int, config driver.QPConfig) *rig {
 			}
 		}
 	})
-	return &rig{t: t, k: k, c: c, cq: cq.(*CQ), qp: qp.(*QP)}
+	return &rig{t: t, k: k, c: c, pd: pd, cq: cq.(*CQ), qp: qp.(*QP)}
 }
 
 var small = driver.QPCap{SendWR: 4, RecvWR: 4, SendSGE: 2, RecvSGE: 2, Inline: 64}

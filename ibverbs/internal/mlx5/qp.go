@@ -15,9 +15,10 @@ import (
 // QP is a queue pair. It implements driver.QP.
 type QP struct {
 	driver.BaseQP
-	sq    sendQueue
-	rq    recvQueue
-	state atomic.Uint32 // driver.QPState, as far as it is known
+	sq      sendQueue
+	rq      recvQueue
+	state   atomic.Uint32  // driver.QPState, as far as it is known
+	sqFails driver.QPState // the state after a send request in error
 
 	dev            *Context
 	h              uverbs.QPHandle
@@ -29,10 +30,7 @@ type QP struct {
 
 // CreateQP implements driver.PD.
 func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
-	available, ok := map[driver.QPType]uint16{driver.RC: opsRC, driver.UC: opsUC}[c.Type]
-	if c.Type == driver.UD {
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureUD, By: driver.LacksDriver}
-	}
+	kind, ok := kinds[c.Type]
 	if !ok {
 		return nil, hint(syscall.EINVAL, "there is no queue pair of type %v", c.Type)
 	}
@@ -44,23 +42,26 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	if !ok1 || !ok2 || send.dev != p.dev || recv.dev != p.dev {
 		return nil, errOtherCQ
 	}
-	if err := p.dev.takes(&c.Cap); err != nil {
+	if err := p.dev.takes(&c.Cap, kind.overhead); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, cap: c.Cap}
-	q.sq.ops = available
+	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, cap: c.Cap, sqFails: kind.fails}
+	q.sq.ops = kind.ops
+	if c.Type == driver.UD {
+		q.sq.datagram = p
+	}
 	if c.SignalAll {
 		q.sq.always = mlx5prm.CtrlCQUpdate
 	}
-	if err := q.create(p, &c); err != nil {
+	if err := q.create(p, &c, kind.overhead); err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
 // takes holds what is asked for against the device.
-func (c *Context) takes(n *driver.QPCap) error {
-	most := min(c.maxSQDesc, maxDS*mlx5prm.DSUnit) - sendOverheadRC
+func (c *Context) takes(n *driver.QPCap, overhead int) error {
+	most := min(c.maxSQDesc, maxDS*mlx5prm.DSUnit) - overhead
 	if err := errors.Join(
 		within("the number of send requests", n.SendWR, 0, c.attr.MaxQPWR),
 		within("the number of receives", n.RecvWR, 0, c.maxRecv),
@@ -69,7 +70,7 @@ func (c *Context) takes(n *driver.QPCap) error {
 		within("the size of inline data", n.Inline, 0, most-mlx5prm.DSUnit)); err != nil {
 		return err
 	}
-	if blocks, _ := sendShape(*n, sendOverheadRC); blocks > c.maxBB {
+	if blocks, _ := sendShape(*n, overhead); blocks > c.maxBB {
 		return hint(syscall.EINVAL, "the send queue takes %d blocks of 64 bytes, the device has %d: ask for fewer requests or gather entries", blocks, c.maxBB)
 	}
 	return nil
@@ -79,8 +80,8 @@ func (c *Context) takes(n *driver.QPCap) error {
 // the memory, behind the queues the doorbell record, and then what only polls look at:
 // it is filled by a post and read by a poll, between which the device alone makes the
 // order, so that the race detector must not see it.
-func (q *QP) create(p *PD, c *driver.QPConfig) (err error) {
-	blocks, inline := sendShape(c.Cap, sendOverheadRC)
+func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
+	blocks, inline := sendShape(c.Cap, overhead)
 	count, shift := recvShape(c.Cap.RecvWR, c.Cap.RecvSGE)
 	recvBytes, sendBytes := count<<shift, blocks*mlx5prm.SendBB
 	records := recvBytes + sendBytes
@@ -171,6 +172,19 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 		q.state.CompareAndSwap(before, uint32(a.State)) // a failure noted meanwhile stays
 	}
 	return nil
+}
+
+// Multicast implements driver.QP. The device holds what is attached.
+func (q *QP) Multicast(g driver.GID, lid uint16, attach bool) error {
+	switch {
+	case q.sq.datagram == nil:
+		return hint(syscall.EINVAL, "only UD queue pairs receive from multicast groups")
+	case !g.Addr().IsMulticast():
+		return hint(syscall.EINVAL, "%v is no multicast address", g.Addr())
+	case attach:
+		return q.dev.Dev.AttachMulticast(q.h, g, lid)
+	}
+	return q.dev.Dev.DetachMulticast(q.h, g, lid)
 }
 
 // Query implements driver.QP.

@@ -13,17 +13,33 @@ const (
 	// sendOverheadRC is the bytes of an entry before its gather list, of RC and UC:
 	// head, and what binds a window (libmlx5 reserves as much).
 	sendOverheadRC = 16 + 48 + 64 + 64
+	// sendOverheadUD is the same of UD: head and address.
+	sendOverheadUD = 16 + 48
 	// maxDS is the longest entry in units of mlx5prm.DSUnit: the field has 6 bits.
 	maxDS = 1<<6 - 1
 )
 
 // Operations that the driver has for a type of QP.
 const (
-	opsUC = 1<<driver.OpSend | 1<<driver.OpSendWithImm | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm
+	opsUD = 1<<driver.OpSend | 1<<driver.OpSendWithImm
+	opsUC = opsUD | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm
 	opsRC = opsUC | 1<<driver.OpRead | 1<<driver.OpCmpSwap | 1<<driver.OpFetchAdd | 1<<driver.OpSendWithInv
 )
 
 const knownFlags = driver.Fence | driver.Signaled | driver.Solicited
+
+// kinds is what the send queues of the types of QPs have and need.
+var kinds = map[driver.QPType]sendKind{
+	driver.RC: {opsRC, sendOverheadRC, driver.StateErr},
+	driver.UC: {opsUC, sendOverheadRC, driver.StateSQE},
+	driver.UD: {opsUD, sendOverheadUD, driver.StateSQE},
+}
+
+type sendKind struct {
+	ops      uint16
+	overhead int
+	fails    driver.QPState // what a request that fails leaves the QP in
+}
 
 // ops is the device's opcode of an operation, and what its completion is of.
 var ops = [...]struct {
@@ -60,6 +76,7 @@ type sendQueue struct {
 	inline   int
 	qpn      uint32
 	ops      uint16
+	datagram *PD   // of a QP of type UD, nil for others
 	always   uint8 // flags of every request
 	last     *mlx5prm.Ctrl
 	record   *uint32
@@ -126,6 +143,12 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	off := start + mlx5prm.DSUnit
 	imm := wr.Imm
 	isAtomic := false
+	if q.datagram != nil {
+		if err := q.address(off, &wr.UD); err != nil {
+			return err
+		}
+		off += avSize
+	}
 	switch wr.Op {
 	case driver.OpSend:
 		imm = 0
@@ -193,6 +216,27 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	q.requests[q.cur&uint32(len(q.requests)-1)] = sent{id: wr.ID, head: q.head, op: op.wc}
 	q.cur += (ds + 3) / 4
 	q.last = c
+	return nil
+}
+
+const avSize = 48
+
+// address puts in where a datagram goes. The device itself takes the QP's Q_Key for
+// one with the highest bit set (IBTA 10.2.5).
+func (q *sendQueue) address(off uint32, to *driver.Destination) error {
+	h, ok := to.AH.(*AH)
+	switch {
+	case !ok:
+		return errNoAH
+	case h.pd != q.datagram:
+		return errOtherAH
+	case h.closed.Load():
+		return errClosedAH
+	}
+	v := q.av(off)
+	*v = h.av
+	v.QKey.Set(to.QKey)
+	v.DQPDCT.Set(to.QPN | mlx5prm.ExtendedUDAV)
 	return nil
 }
 

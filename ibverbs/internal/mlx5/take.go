@@ -33,11 +33,11 @@ func (c *Context) take(wc *driver.WC, v *view, off uint32) bool {
 		}
 	case mlx5prm.CQEReqErr:
 		wc.Op = q.sq.complete(wc, e.WQECounter.Get())
-		q.fail(wc, v.errCQE(off))
+		q.fail(wc, v.errCQE(off), q.sqFails)
 	case mlx5prm.CQERespErr:
 		wc.Op = driver.WCRecv
 		q.rq.complete(wc, e.WQECounter.Get())
-		q.fail(wc, v.errCQE(off))
+		q.fail(wc, v.errCQE(off), driver.StateErr)
 	case mlx5prm.CQERespSend, mlx5prm.CQERespSendImm, mlx5prm.CQERespSendInv, mlx5prm.CQERespWrImm:
 		q.received(wc, e)
 	default:
@@ -58,11 +58,31 @@ func (q *QP) received(wc *driver.WC, e *mlx5prm.CQE) {
 	case mlx5prm.CQERespSendInv:
 		wc.Flags, wc.Imm = driver.WCWithInv, e.ImmInvalPKey.Get()
 	}
+	if q.sq.datagram != nil {
+		came(wc, e)
+	}
 }
 
-// fail is for a completion in error, after which the QP is in ERR.
-func (q *QP) fail(wc *driver.WC, e *mlx5prm.ErrCQE) {
+// came says where a datagram came from. The index of its P_Key is told only where no
+// immediate data takes the place.
+func came(wc *driver.WC, e *mlx5prm.CQE) {
+	wc.SrcQP, wc.SL, wc.SLID, wc.PathBits = e.SrcQP(), e.SL(), e.SLID.Get(), e.MLPath&0x7f
+	if e.GRH() != 0 {
+		wc.Flags |= driver.WCGRH
+	}
+	if e.Opcode() == mlx5prm.CQERespSend {
+		wc.PKeyIndex = uint16(e.ImmInvalPKey.Get())
+	}
+}
+
+// fail is for a completion in error. It moves an RC QP to ERR; of the others a request
+// that fails stops the send queue alone (IBTA 10.3.1, SQE).
+func (q *QP) fail(wc *driver.WC, e *mlx5prm.ErrCQE, to driver.QPState) {
 	wc.Status = status(e.Syndrome)
 	wc.VendorErr = uint32(e.VendorErrSynd)
-	q.state.Store(uint32(driver.StateErr))
+	if to == driver.StateErr {
+		q.state.Store(uint32(to))
+	} else {
+		q.state.CompareAndSwap(uint32(driver.StateRTS), uint32(to))
+	}
 }

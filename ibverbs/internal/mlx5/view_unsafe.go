@@ -28,6 +28,7 @@ func (v *view) at(off uint32) unsafe.Pointer { return unsafe.Add(v.base, uintptr
 func (v *view) ctrl(off uint32) *mlx5prm.Ctrl     { return (*mlx5prm.Ctrl)(v.at(off)) }
 func (v *view) raddr(off uint32) *mlx5prm.RAddr   { return (*mlx5prm.RAddr)(v.at(off)) }
 func (v *view) atomic(off uint32) *mlx5prm.Atomic { return (*mlx5prm.Atomic)(v.at(off)) }
+func (v *view) av(off uint32) *mlx5prm.AV         { return (*mlx5prm.AV)(v.at(off)) }
 func (v *view) data(off uint32) *mlx5prm.Data     { return (*mlx5prm.Data)(v.at(off)) }
 func (v *view) inline(off uint32) *mlx5prm.Inline { return (*mlx5prm.Inline)(v.at(off)) }
 func (v *view) cqe(off uint32) *mlx5prm.CQE       { return (*mlx5prm.CQE)(v.at(off)) }

@@ -13,6 +13,10 @@ const (
 // enhanced connection establishment.
 const MLX5RespMaskECE = 1 << 2
 
+// MLX5SuppUHWCreateAH in MLX5AllocUContextResp.CmdsSuppUHW says that the kernel
+// answers a new address handle with MLX5CreateAHResp.
+const MLX5SuppUHWCreateAH = 1 << 1
+
 // MLX5AllocUContextReqV2 is struct mlx5_ib_alloc_ucontext_req_v2.
 type MLX5AllocUContextReqV2 struct {
 	_                   structs.HostLayout

@@ -309,6 +309,7 @@ var cConsts = map[string]cConst{
 	"MLX5LibCap4KUAR":                 {name: "MLX5_LIB_CAP_4K_UAR"},
 	"MLX5LibCapDynUAR":                {name: "MLX5_LIB_CAP_DYN_UAR"},
 	"MLX5RespMaskECE":                 {name: "MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE"},
+	"MLX5SuppUHWCreateAH":             {name: "MLX5_USER_CMDS_SUPP_UHW_CREATE_AH"},
 	"MLX5CreateCQ128BPad":             {name: "MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD"},
 	"MLX5CreateCQUARPageIndex":        {name: "MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX"},
 	"MLX5QPFlagSignature":             {name: "MLX5_QP_FLAG_SIGNATURE"},
