@@ -59,7 +59,7 @@ func newContext(k *kernel.Context, resp *uapi.MLX5AllocUContextResp, cqe int) (*
 		cqe = cqeSize
 	}
 	c := &Context{Context: k, cqeSize: uint32(cqe), bfRegSize: int(resp.BFRegSize), uidx: resp.CQEVersion == 1,
-		maxSQDesc: int(resp.MaxSQDescSz), maxRQDesc: int(resp.MaxRQDescSz), maxBB: int(resp.MaxSendWQEBB), maxRecv: int(resp.MaxRecvWR),
+		maxSQDesc: int(resp.MaxSQDescSz), maxRQDesc: int(resp.MaxRQDescSz), maxBB: int(resp.MaxSendWQEBB), maxRecv: int(resp.MaxRecvWR), maxSRQ: int(resp.MaxSRQRecvWR),
 		resolves: resp.CmdsSuppUHW&uapi.MLX5SuppUHWCreateAH != 0,
 		cqs:      map[*CQ]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}}
 	var err error
@@ -96,6 +96,7 @@ type Context struct {
 	cqeSize                              uint32
 	bfRegSize                            int
 	maxSQDesc, maxRQDesc, maxBB, maxRecv int
+	maxSRQ                               int
 	uidx                                 bool // completions name a QP by its user index
 	resolves                             bool // the kernel tells the MAC of an address handle
 	armUAR                               uverbs.UAR
@@ -184,6 +185,13 @@ func (c *Context) Probe(f driver.Feature) error {
 		if c.resolves {
 			return nil
 		}
+		by = driver.LacksKernel
+	case driver.FeatureSRQ:
+		if c.attr.MaxSRQ > 0 && c.maxSRQ > 0 {
+			return nil
+		}
+		by = driver.LacksDevice
+	case driver.FeatureResizeSRQ:
 		by = driver.LacksKernel
 	case driver.FeatureMulticast:
 		if c.attr.MaxMcastGrp > 0 {

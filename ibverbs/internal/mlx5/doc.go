@@ -11,7 +11,7 @@
 //
 // RC and UC queue pairs with sends, writes, reads, atomics, inline data, immediate data
 // and messages that invalidate; UD queue pairs, address handles for InfiniBand and
-// Ethernet, multicast; completions of 64 and 128 bytes, events, moderation;
+// Ethernet, multicast; SRQs; completions of 64 and 128 bytes, events, moderation;
 // registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
 // QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
 // never asked for. Doorbells are plain ones: no entry is copied into a BlueFlame
@@ -19,7 +19,7 @@
 //
 // # What there is not
 //
-// SRQ, memory windows, CQ resize, ECE and BlueFlame: each is a
+// Memory windows, CQ resize, ECE and BlueFlame: each is a
 // *driver.NotSupportedError that names the driver.
 //
 // # Memory

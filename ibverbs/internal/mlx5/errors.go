@@ -12,6 +12,8 @@ import (
 var (
 	errRing         = fmt.Errorf("memory of a queue cannot be registered: %w", syscall.EINVAL)
 	errOtherCQ      = fmt.Errorf("CQ of another driver or device: %w", syscall.EINVAL)
+	errOtherSRQ     = fmt.Errorf("SRQ of another driver or device: %w", syscall.EINVAL)
+	errHasSRQ       = fmt.Errorf("receives of this QP are posted to its SRQ: %w", syscall.EINVAL)
 	errOtherChannel = fmt.Errorf("completion channel of another driver or device: %w", syscall.EINVAL)
 	errFlags        = fmt.Errorf("unknown send flag: %w", syscall.EINVAL)
 	errInlineAndSGL = fmt.Errorf("request with both inline data and gather entries: %w", syscall.EINVAL)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -22,19 +23,21 @@ var order = binary.NativeEndian
 // completions.
 type fakeMLX5 struct {
 	*uverbstest.FakeKernel
-	uars map[int64][]byte // the mapped pages by offset
-	resp uapi.MLX5AllocUContextResp
-	port uapi.QueryPortResp
-	ahs  int               // address handles that it was asked for
-	cq   uapi.MLX5CreateCQ // as the last was asked for
-	qp   uapi.MLX5CreateQP
+	uars  map[int64][]byte // the mapped pages by offset
+	resp  uapi.MLX5AllocUContextResp
+	port  uapi.QueryPortResp
+	ahs   int               // address handles that it was asked for
+	cq    uapi.MLX5CreateCQ // as the last was asked for
+	qp    uapi.MLX5CreateQP
+	srq   uapi.MLX5CreateSRQ
+	limit uint32 // of the SRQ
 }
 
 const fakeCQN = 0x77
 
 func newFake() *fakeMLX5 {
 	k := &fakeMLX5{FakeKernel: uverbstest.NewFakeKernel(0), uars: map[int64][]byte{}, resp: uapi.MLX5AllocUContextResp{
-		BFRegSize: 512, MaxSQDescSz: 1024, MaxRQDescSz: 512, MaxSendWQEBB: 1 << 15, MaxRecvWR: 1 << 15, CQEVersion: 1,
+		BFRegSize: 512, MaxSQDescSz: 1024, MaxRQDescSz: 512, MaxSendWQEBB: 1 << 15, MaxRecvWR: 1 << 15, MaxSRQRecvWR: 1 << 15, CQEVersion: 1,
 		CmdsSuppUHW: uapi.MLX5SuppUHWCreateAH}}
 	k.port.LinkLayer, k.port.GIDTblLen, k.port.PKeyTblLen, k.port.MaxMTU, k.port.ActiveMTU = uint8(driver.LinkInfiniBand), 16, 4, 5, 4
 	k.Methods[uverbstest.QueryPort] = func(c *uverbstest.Call) error {
@@ -43,6 +46,21 @@ func newFake() *fakeMLX5 {
 		return nil
 	}
 	context, cq, qp := k.Methods[uverbstest.GetContext], k.Methods[uverbstest.CQCreate], k.Methods[uverbstest.QPCreate]
+	srq := k.Methods[uverbstest.SRQCreate]
+	k.Methods[uverbstest.SRQCreate] = func(c *uverbstest.Call) error {
+		copy(bytesOf(&k.srq), c.In(uapi.AttrUHWIn))
+		c.SetOut(uapi.AttrUHWOut, []byte{0x55, 0, 0, 0, 0, 0, 0, 0})
+		return srq(c)
+	}
+	k.Commands[uapi.CmdModifySRQ] = func(c *uverbstest.Call) error {
+		var m uapi.ModifySRQ
+		copy(bytesOf(&m), c.In(uapi.AttrCoreIn))
+		if m.AttrMask != uapi.SRQLimit {
+			return syscall.EINVAL
+		}
+		k.limit = m.SRQLimit
+		return nil
+	}
 	k.Methods[uverbstest.GetContext] = func(c *uverbstest.Call) error {
 		c.SetOut(uapi.AttrUHWOut, bytesOf(&k.resp))
 		return context(c)
@@ -60,6 +78,7 @@ func newFake() *fakeMLX5 {
 		resp := uapi.ExQueryDeviceResp{ResponseLength: uint32(len(bytesOf(&uapi.ExQueryDeviceResp{})))}
 		resp.Base.MaxQPWR, resp.Base.MaxSGE, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 30, 1<<22, 1, 1
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH = 8, 8
+		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ = 8, 8, 8
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil
 	}
@@ -116,6 +135,12 @@ type rig struct {
 
 func newRig(t testing.TB, k *fakeMLX5, cqe int, config driver.QPConfig) *rig {
 	t.Helper()
+	return newRigWith(t, k, cqe, config, nil)
+}
+
+// newRigWith is newRig with an SRQ.
+func newRigWith(t testing.TB, k *fakeMLX5, cqe int, config driver.QPConfig, shared func(driver.PD) driver.SRQ) *rig {
+	t.Helper()
 	c := k.open(t, cqe)
 	check := func(err error) {
 		t.Helper()
@@ -128,6 +153,11 @@ func newRig(t testing.TB, k *fakeMLX5, cqe int, config driver.QPConfig) *rig {
 	cq, err := c.CreateCQ(driver.CQConfig{Depth: 7, Cookie: 5})
 	check(err)
 	config.SendCQ, config.RecvCQ = cq, cq
+	objects := []interface{ Close() error }{cq, pd}
+	if shared != nil {
+		config.SRQ = shared(pd)
+		objects = append([]interface{ Close() error }{config.SRQ}, objects...)
+	}
 	if config.Type == 0 {
 		config.Type = driver.RC
 	}
@@ -137,7 +167,7 @@ func newRig(t testing.TB, k *fakeMLX5, cqe int, config driver.QPConfig) *rig {
 		check(qp.Modify(&driver.QPAttr{State: s}, driver.QPStateMask))
 	}
 	t.Cleanup(func() {
-		for _, o := range []interface{ Close() error }{qp, cq, pd} {
+		for _, o := range append([]interface{ Close() error }{qp}, objects...) {
 			if err := o.Close(); err != nil {
 				t.Error(err)
 			}

@@ -26,6 +26,8 @@ type QP struct {
 	cap            driver.QPCap
 	mem            offheap.Span
 	sendCQ, recvCQ *CQ
+	srq            *SRQ        // nil for a receive queue of its own
+	gone           atomic.Bool // destroyed, and found by polls until Purge
 }
 
 // CreateQP implements driver.PD.
@@ -34,18 +36,22 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	if !ok {
 		return nil, hint(syscall.EINVAL, "there is no queue pair of type %v", c.Type)
 	}
-	if c.SRQ != nil {
-		return nil, &driver.NotSupportedError{Feature: driver.FeatureSRQ, By: driver.LacksDriver}
-	}
 	send, ok1 := c.SendCQ.(*CQ)
 	recv, ok2 := c.RecvCQ.(*CQ)
 	if !ok1 || !ok2 || send.dev != p.dev || recv.dev != p.dev {
 		return nil, errOtherCQ
 	}
+	var srq *SRQ
+	if c.SRQ != nil {
+		if srq, ok = c.SRQ.(*SRQ); !ok || srq.dev != p.dev {
+			return nil, errOtherSRQ
+		}
+		c.Cap.RecvWR, c.Cap.RecvSGE = 0, 0
+	}
 	if err := p.dev.takes(&c.Cap, kind.overhead); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, cap: c.Cap, sqFails: kind.fails}
+	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, srq: srq, cap: c.Cap, sqFails: kind.fails}
 	q.sq.ops = kind.ops
 	if c.Type == driver.UD {
 		q.sq.datagram = p
@@ -86,13 +92,14 @@ func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
 	recvBytes, sendBytes := count<<shift, blocks*mlx5prm.SendBB
 	records := recvBytes + sendBytes
 	tables := records + recordRoom
-	if q.mem, err = offheap.Map(tables+blocks*sentSize+count*8, offheap.Options{}); err != nil {
+	if q.mem, err = offheap.Map(tables+blocks*sentSize+count*12, offheap.Options{}); err != nil {
 		return err
 	}
 	if q.sq.bell, err = q.dev.takeDoorbell(); err != nil {
 		return errors.Join(err, q.mem.Release())
 	}
 	q.rq.view, q.rq.shift, q.rq.ids, q.rq.record = viewOf(q.mem, 0, recvBytes), shift, idTable(q.mem, tables+blocks*sentSize, count), word(q.mem, records)
+	q.rq.held = flagTable(q.mem, tables+blocks*sentSize+count*8, count)
 	q.rq.sge, q.rq.limit = c.Cap.RecvSGE, uint32(c.Cap.RecvWR)
 	q.sq.view, q.sq.requests, q.sq.record = viewOf(q.mem, recvBytes, sendBytes), sentTable(q.mem, tables, blocks), word(q.mem, records+4)
 	q.cap.Inline = max(inline, 0)
@@ -108,8 +115,11 @@ func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
 	req := uapi.MLX5CreateQP{BufAddr: q.mem.Addr(), DBAddr: q.mem.Addr() + uint64(records), SQWQECount: uint32(blocks),
 		RQWQECount: uint32(count), RQWQEShift: shift, Flags: uapi.MLX5QPFlagUARPageIndex, UIdx: q.key, BFRegIndex: q.sq.bell.page}
 	var resp uapi.MLX5CreateQPResp
-	made, err := q.dev.Dev.CreateQP(uverbs.QPConfig{PD: p.h, SendCQ: q.sendCQ.h, RecvCQ: q.recvCQ.h, Type: c.Type, Cap: q.cap,
-		SignalAll: c.SignalAll, Cookie: c.Cookie}, uverbs.UHW{In: bytesOf(&req), Out: bytesOf(&resp)})
+	config := uverbs.QPConfig{PD: p.h, SendCQ: q.sendCQ.h, RecvCQ: q.recvCQ.h, Type: c.Type, Cap: q.cap, SignalAll: c.SignalAll, Cookie: c.Cookie}
+	if q.srq != nil {
+		config.SRQ = &q.srq.h
+	}
+	made, err := q.dev.Dev.CreateQP(config, uverbs.UHW{In: bytesOf(&req), Out: bytesOf(&resp)})
 	if err != nil {
 		return errors.Join(err, q.free())
 	}
@@ -137,6 +147,9 @@ func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
 
 // PostRecv implements driver.QP. It makes no system call.
 func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
+	if q.srq != nil {
+		return 0, errHasSRQ
+	}
 	if driver.QPState(q.state.Load()) < driver.StateInit {
 		return 0, driver.ErrBadState
 	}
@@ -201,15 +214,28 @@ func (q *QP) Query() (driver.QPAttr, error) {
 	return a, nil
 }
 
+// giveBack frees the receive of the SRQ that a completion nobody will see took.
+func (q *QP) giveBack(e *mlx5prm.CQE) {
+	if q.srq == nil {
+		return
+	}
+	switch e.Opcode() {
+	case mlx5prm.CQERespErr, mlx5prm.CQERespSend, mlx5prm.CQERespSendImm, mlx5prm.CQERespSendInv, mlx5prm.CQERespWrImm:
+		var wc driver.WC
+		q.srq.q.complete(&wc, e.WQECounter.Get())
+	}
+}
+
 // Purge implements driver.QP. No poll of its CQs runs meanwhile: what polls of a
 // destroyed QP may have looked at is unmapped now, and not before. A poll between a
 // reset and this may have counted completions of before.
 func (q *QP) Purge() {
 	mine := func(e *mlx5prm.CQE) bool {
-		if q.dev.uidx {
-			return e.SRQNUIdx.Get()&0xffffff == q.key
+		if of := e.QPN(); !q.dev.uidx && of != q.num || q.dev.uidx && e.SRQNUIdx.Get()&0xffffff != q.key {
+			return false
 		}
-		return e.QPN() == q.num
+		q.giveBack(e)
+		return true
 	}
 	q.sendCQ.drop(mine)
 	if q.recvCQ != q.sendCQ {
@@ -217,6 +243,7 @@ func (q *QP) Purge() {
 	}
 	switch {
 	case q.dev.bury(q):
+		q.dev.qps.drop(q.key, q)
 		_ = q.mem.Release()
 	case driver.QPState(q.state.Load()) == driver.StateReset:
 		q.restart()
@@ -229,13 +256,16 @@ func (q *QP) restart() {
 	q.rq.restart()
 }
 
-// Close implements driver.QP.
+// Close implements driver.QP. A poll that has found the QP already still looks at its
+// memory, and one that finds it later has receives of an SRQ to give back: so both stay
+// until Purge.
 func (q *QP) Close() error {
 	err := q.dev.Dev.DestroyQP(q.h)
 	if !destroyed(err) {
 		return err
 	}
-	q.leave()
+	q.gone.Store(true)
+	q.dev.giveDoorbell(q.sq.bell)
 	q.dev.mu.Lock()
 	q.dev.dead[q] = struct{}{}
 	q.dev.mu.Unlock()
@@ -244,15 +274,9 @@ func (q *QP) Close() error {
 
 // free gives back what belongs to the process, of a QP that never was.
 func (q *QP) free() error {
-	q.leave()
-	return q.mem.Release()
-}
-
-// leave makes polls pass over the completions that are left. A poll that has found
-// the QP already still looks at its memory, so that stays until Purge.
-func (q *QP) leave() {
 	if q.key != defaultUIdx {
-		q.dev.qps.drop(q.key)
+		q.dev.qps.drop(q.key, q)
 	}
 	q.dev.giveDoorbell(q.sq.bell)
+	return q.mem.Release()
 }

@@ -17,6 +17,7 @@ type recvQueue struct {
 	view
 	shift  uint32   // entries are of 1<<shift bytes
 	ids    []uint64 // by entry; the length is a power of two
+	held   []uint32 // 1 for an entry that is the device's
 	head   uint32   // receives posted
 	tail   atomic.Uint32
 	seen   uint32 // of tail
@@ -48,27 +49,40 @@ func (q *recvQueue) write(wrs []driver.RecvWR) (int, error) {
 		if err := q.put(&wrs[i]); err != nil {
 			return i, err
 		}
-		q.head++
 	}
 	return len(wrs), nil
 }
 
-// put writes the next entry. Entries without bytes are left out; a list that does
-// not fill the entry is ended by one of an invalid key.
+// put writes the next entry. Where entries complete out of order, the one before the
+// queue's last turn may still be the device's though others are free.
 func (q *recvQueue) put(wr *driver.RecvWR) error {
-	if len(wr.SGL) > q.sge {
-		return driver.ErrTooManySGE
+	i := q.head & uint32(len(q.ids)-1)
+	if mmio.LoadAcquire32(&q.held[i]) != 0 {
+		return driver.ErrQueueFull
 	}
 	off := q.head << q.shift
-	end := off + 1<<q.shift
+	if err := q.scatter(off, off+1<<q.shift, wr.SGL, q.sge); err != nil {
+		return err
+	}
+	q.ids[i], q.held[i] = wr.ID, 1
+	q.head++
+	return nil
+}
+
+// scatter writes the list of an entry from off to end. Entries without bytes are left
+// out; a list that does not fill the entry is ended by one of an invalid key.
+func (v *view) scatter(off, end uint32, sgl []driver.SGE, most int) error {
+	if len(sgl) > most {
+		return driver.ErrTooManySGE
+	}
 	var length uint64
-	for i := range wr.SGL {
-		s := &wr.SGL[i]
+	for i := range sgl {
+		s := &sgl[i]
 		if s.Length == 0 {
 			continue
 		}
 		length += uint64(s.Length)
-		d := q.data(off)
+		d := v.data(off)
 		d.ByteCount.Set(s.Length)
 		d.LKey.Set(s.LKey)
 		d.Addr.Set(s.Addr)
@@ -78,11 +92,10 @@ func (q *recvQueue) put(wr *driver.RecvWR) error {
 		return driver.ErrTooLong
 	}
 	if off != end {
-		d := q.data(off)
+		d := v.data(off)
 		*d = mlx5prm.Data{}
 		d.LKey.Set(mlx5prm.InvalidLKey)
 	}
-	q.ids[q.head&uint32(len(q.ids)-1)] = wr.ID
 	return nil
 }
 
@@ -98,13 +111,18 @@ func (q *recvQueue) complete(wc *driver.WC, counter uint16) {
 	if len(q.ids) == 0 {
 		return
 	}
-	wc.ID = q.ids[uint32(counter)&uint32(len(q.ids)-1)]
-	q.tail.Add(1)
+	i := uint32(counter) & uint32(len(q.ids)-1)
+	wc.ID = q.ids[i]
+	if mmio.LoadAcquire32(&q.held[i]) != 0 {
+		mmio.StoreRelease32(&q.held[i], 0)
+		q.tail.Add(1)
+	}
 }
 
 // restart follows the device through RESET.
 func (q *recvQueue) restart() {
 	q.head, q.seen = 0, 0
 	q.tail.Store(0)
+	clear(q.held)
 	mmio.Store32(q.record, 0)
 }

@@ -48,8 +48,9 @@ func (t *table) set(n uint32, q *QP) {
 		p = &tablePage{}
 		slot.Store(p)
 	}
-	p.qps[n&(1<<tableBits-1)].Store(q)
-	p.used++
+	if p.qps[n&(1<<tableBits-1)].Swap(q) == nil {
+		p.used++
+	}
 }
 
 // add makes q known by a number that is free.
@@ -74,13 +75,14 @@ func (t *table) complete(n uint32, q *QP) {
 	t.top[n>>tableBits&(1<<tableBits-1)].Load().qps[n&(1<<tableBits-1)].Store(q)
 }
 
-// drop forgets it.
-func (t *table) drop(n uint32) {
+// drop forgets q, unless n is of another by now: the kernel gives the numbers of
+// destroyed QPs again at once.
+func (t *table) drop(n uint32, q *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slot := &t.top[n>>tableBits&(1<<tableBits-1)]
 	p := slot.Load()
-	if p == nil || p.qps[n&(1<<tableBits-1)].Swap(nil) == nil {
+	if p == nil || !p.qps[n&(1<<tableBits-1)].CompareAndSwap(q, nil) {
 		return
 	}
 	if p.used--; p.used == 0 {

@@ -5,7 +5,7 @@ import (
 	"github.com/purerdma/purerdma/internal/mlx5prm"
 )
 
-// owner is the QP of a completion, nil for one that is closed.
+// owner is the QP of a completion, nil for one that was purged.
 func (c *Context) owner(e *mlx5prm.CQE) *QP {
 	if c.uidx {
 		return c.qps.find(e.SRQNUIdx.Get() & 0xffffff)
@@ -19,6 +19,10 @@ func (c *Context) take(wc *driver.WC, v *view, off uint32) bool {
 	e := v.cqe(off)
 	q := c.owner(e)
 	if q == nil {
+		return false
+	}
+	if q.gone.Load() {
+		q.giveBack(e)
 		return false
 	}
 	*wc = driver.WC{QPN: q.num}
@@ -36,7 +40,7 @@ func (c *Context) take(wc *driver.WC, v *view, off uint32) bool {
 		q.fail(wc, v.errCQE(off), q.sqFails)
 	case mlx5prm.CQERespErr:
 		wc.Op = driver.WCRecv
-		q.rq.complete(wc, e.WQECounter.Get())
+		q.took(wc, e)
 		q.fail(wc, v.errCQE(off), driver.StateErr)
 	case mlx5prm.CQERespSend, mlx5prm.CQERespSendImm, mlx5prm.CQERespSendInv, mlx5prm.CQERespWrImm:
 		q.received(wc, e)
@@ -46,8 +50,17 @@ func (c *Context) take(wc *driver.WC, v *view, off uint32) bool {
 	return true
 }
 
+// took frees the receive that a completion names, of the SRQ where the QP has one.
+func (q *QP) took(wc *driver.WC, e *mlx5prm.CQE) {
+	if q.srq != nil {
+		q.srq.q.complete(wc, e.WQECounter.Get())
+	} else {
+		q.rq.complete(wc, e.WQECounter.Get())
+	}
+}
+
 func (q *QP) received(wc *driver.WC, e *mlx5prm.CQE) {
-	q.rq.complete(wc, e.WQECounter.Get())
+	q.took(wc, e)
 	wc.Op = driver.WCRecv
 	wc.ByteLen = e.ByteCnt.Get()
 	switch e.Opcode() {

@@ -31,6 +31,9 @@ func (v *view) atomic(off uint32) *mlx5prm.Atomic { return (*mlx5prm.Atomic)(v.a
 func (v *view) av(off uint32) *mlx5prm.AV         { return (*mlx5prm.AV)(v.at(off)) }
 func (v *view) data(off uint32) *mlx5prm.Data     { return (*mlx5prm.Data)(v.at(off)) }
 func (v *view) inline(off uint32) *mlx5prm.Inline { return (*mlx5prm.Inline)(v.at(off)) }
+func (v *view) srqNext(off uint32) *mlx5prm.SRQNext {
+	return (*mlx5prm.SRQNext)(v.at(off))
+}
 func (v *view) cqe(off uint32) *mlx5prm.CQE       { return (*mlx5prm.CQE)(v.at(off)) }
 func (v *view) errCQE(off uint32) *mlx5prm.ErrCQE { return (*mlx5prm.ErrCQE)(v.at(off)) }
 
@@ -56,9 +59,14 @@ func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)
 
 const sentSize = int(unsafe.Sizeof(sent{}))
 
-// sentTable is n elements at off of a mapping, idTable the same of numbers.
+// sentTable is n elements at off of a mapping, idTable and flagTable the same of
+// numbers.
 func sentTable(mem offheap.Span, off, n int) []sent {
 	return unsafe.Slice((*sent)(unsafe.Add(mem.Pointer(), off)), n)
+}
+
+func flagTable(mem offheap.Span, off, n int) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Add(mem.Pointer(), off)), n)
 }
 
 func idTable(mem offheap.Span, off, n int) []uint64 {
