@@ -212,7 +212,7 @@ func TestArmNumbersEvents(t *testing.T) {
 		if solicited {
 			want |= mlx5prm.ArmSolicited
 		}
-		record := binary.BigEndian.Uint32(cq.mem.Bytes()[k.cq.DBAddr-k.cq.BufAddr+4:])
+		record := binary.BigEndian.Uint32(cq.records.Bytes()[4:])
 		if reg := binary.BigEndian.Uint64(page[mlx5prm.UARArm:]); record != want || reg != uint64(want)<<32|fakeCQN {
 			t.Errorf("arm %d: record %#x, register %#x, want %#x", i, record, reg, want)
 		}

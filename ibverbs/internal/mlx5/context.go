@@ -179,7 +179,7 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		by = driver.LacksDevice
-	case driver.FeatureUC, driver.FeatureUD:
+	case driver.FeatureUC, driver.FeatureUD, driver.FeatureResizeCQ:
 		return nil
 	case driver.FeatureAH:
 		if c.resolves {

@@ -31,7 +31,8 @@ type CQ struct {
 	overrun atomic.Bool // by NextEvent
 	dev     *Context
 	h       uverbs.CQHandle
-	mem     offheap.Span
+	mem     offheap.Span // the ring
+	records offheap.Span // the doorbell record, which stays where it is when the ring is resized
 	channel *CompChannel
 	cookie  uint64
 	// events is how many events the channel delivered. Its two low bits number the
@@ -52,9 +53,8 @@ type completions struct {
 
 // newCompletions lays a queue over mem, whose entries belong to the device at
 // first.
-func newCompletions(mem offheap.Span, n, stride uint32) completions {
-	size := int(n * stride)
-	q := completions{view: viewOf(mem, 0, size), n: n, stride: stride, record: word(mem, size), arm: word(mem, size+4)}
+func newCompletions(mem, records offheap.Span, n, stride uint32) completions {
+	q := completions{view: viewOf(mem, 0, int(n*stride)), n: n, stride: stride, record: word(records, 0), arm: word(records, 4)}
 	for i := range n {
 		q.cqe(q.where(i)).OpOwn = mlx5prm.Initial
 	}
@@ -81,9 +81,16 @@ func (q *completions) consumed() {
 	mmio.Store32(q.record, mlx5prm.Word(q.ci&mlx5prm.CIMask))
 }
 
+// entries is the size of a ring for depth completions: one more than asked for, as the
+// kernel counts, and a power of two.
+func (c *Context) entries(depth int) (uint32, error) {
+	return 1 << bits.Len(uint(max(depth, 0))), within("the depth", depth, 1, min(c.attr.MaxCQE, maxCQE-1))
+}
+
 // CreateCQ implements driver.Context.
 func (c *Context) CreateCQ(config driver.CQConfig) (driver.CQ, error) {
-	if err := within("the depth", config.Depth, 1, min(c.attr.MaxCQE, maxCQE-1)); err != nil {
+	n, err := c.entries(config.Depth)
+	if err != nil {
 		return nil, err
 	}
 	if err := within("the completion vector", config.Vector, 0, max(c.attr.CompVectors, 1)-1); err != nil {
@@ -98,18 +105,19 @@ func (c *Context) CreateCQ(config driver.CQConfig) (driver.CQ, error) {
 		}
 		cq.channel, u.Channel = ch, ch.CompChannel
 	}
-	n := uint32(1) << bits.Len(uint(config.Depth)) // one entry more than asked for, as the kernel counts
 	u.Depth = int(n) - 1
-	var err error
-	if cq.mem, err = offheap.Map(int(n*c.cqeSize)+recordRoom, offheap.Options{}); err != nil {
+	if cq.mem, err = offheap.Map(int(n*c.cqeSize), offheap.Options{}); err != nil {
 		return nil, err
 	}
-	cq.completions = newCompletions(cq.mem, n, c.cqeSize)
-	req := uapi.MLX5CreateCQ{BufAddr: cq.mem.Addr(), DBAddr: cq.mem.Addr() + uint64(n*c.cqeSize), CQESize: c.cqeSize,
+	if cq.records, err = offheap.Map(recordRoom, offheap.Options{}); err != nil {
+		return nil, errors.Join(err, cq.mem.Release())
+	}
+	cq.completions = newCompletions(cq.mem, cq.records, n, c.cqeSize)
+	req := uapi.MLX5CreateCQ{BufAddr: cq.mem.Addr(), DBAddr: cq.records.Addr(), CQESize: c.cqeSize,
 		Flags: uapi.MLX5CreateCQUARPageIndex, UARPageIndex: uint16(c.armUAR.PageID)}
 	var resp uapi.MLX5CreateCQResp
 	if cq.h, _, err = c.Dev.CreateCQ(u, uverbs.UHW{In: bytesOf(&req), Out: bytesOf(&resp)}); err != nil {
-		return nil, errors.Join(err, cq.mem.Release())
+		return nil, errors.Join(err, cq.mem.Release(), cq.records.Release())
 	}
 	cq.num = resp.CQN
 	c.mu.Lock()
@@ -168,7 +176,7 @@ func (c *CQ) Close() error {
 	c.dev.mu.Lock()
 	delete(c.dev.cqs, c)
 	c.dev.mu.Unlock()
-	return errors.Join(err, c.mem.Release())
+	return errors.Join(err, c.mem.Release(), c.records.Release())
 }
 
 // drop takes the completions of a QP out: those that stay move towards the end that

@@ -11,7 +11,7 @@
 //
 // RC and UC queue pairs with sends, writes, reads, atomics, inline data, immediate data
 // and messages that invalidate; UD queue pairs, address handles for InfiniBand and
-// Ethernet, multicast; SRQs; completions of 64 and 128 bytes, events, moderation;
+// Ethernet, multicast; SRQs; completions of 64 and 128 bytes, events, moderation, resize;
 // registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
 // QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
 // never asked for. Doorbells are plain ones: no entry is copied into a BlueFlame
@@ -19,14 +19,14 @@
 //
 // # What there is not
 //
-// Memory windows, CQ resize, ECE and BlueFlame: each is a
+// Memory windows, ECE and BlueFlame: each is a
 // *driver.NotSupportedError that names the driver.
 //
 // # Memory
 //
 // A queue, its doorbell record and the table of its requests are one mapping outside the
 // Go heap, released after the kernel's object is destroyed; that of a QP by Purge, since a
-// poll may look at it until then. The order that the device
-// relies on is that of package mmio: entry, fence, record, fence, register, fence; and owner
+// poll may look at it until then. The record of a CQ is a mapping of its own, as it stays
+// when the queue is resized. The order that the device relies on is that of package mmio: entry, fence, record, fence, register, fence; and owner
 // of a completion, fence, its fields.
 package mlx5
