@@ -61,7 +61,7 @@ func newContext(k *kernel.Context, resp *uapi.MLX5AllocUContextResp, cqe int) (*
 	c := &Context{Context: k, cqeSize: uint32(cqe), bfRegSize: int(resp.BFRegSize), uidx: resp.CQEVersion == 1,
 		maxSQDesc: int(resp.MaxSQDescSz), maxRQDesc: int(resp.MaxRQDescSz), maxBB: int(resp.MaxSendWQEBB), maxRecv: int(resp.MaxRecvWR), maxSRQ: int(resp.MaxSRQRecvWR),
 		resolves: resp.CmdsSuppUHW&uapi.MLX5SuppUHWCreateAH != 0,
-		cqs:      map[*CQ]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}}
+		cqs:      map[*CQ]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}, windows: windows{byIndex: map[uint32]*MW{}}}
 	var err error
 	switch {
 	case cqe != 64 && cqe != 128:
@@ -102,6 +102,7 @@ type Context struct {
 	armUAR                               uverbs.UAR
 	armReg                               *uint64
 	qps                                  table
+	windows                              windows
 
 	mu        sync.Mutex
 	uars      []uverbs.UAR
@@ -186,6 +187,11 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		by = driver.LacksKernel
+	case driver.FeatureMW2:
+		if c.attr.MaxMW > 0 && c.attr.CapFlags&(uapi.DeviceMemWindowType2A|uapi.DeviceMemWindowType2B) != 0 {
+			return nil
+		}
+		by = driver.LacksDevice
 	case driver.FeatureSRQ:
 		if c.attr.MaxSRQ > 0 && c.maxSRQ > 0 {
 			return nil

@@ -11,7 +11,8 @@
 //
 // RC and UC queue pairs with sends, writes, reads, atomics, inline data, immediate data
 // and messages that invalidate; UD queue pairs, address handles for InfiniBand and
-// Ethernet, multicast; SRQs; completions of 64 and 128 bytes, events, moderation, resize;
+// Ethernet, multicast; SRQs; memory windows of type 2, which are followed request by
+// request (MW); completions of 64 and 128 bytes, events, moderation, resize;
 // registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
 // QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
 // never asked for. Doorbells are plain ones: no entry is copied into a BlueFlame
@@ -19,7 +20,7 @@
 //
 // # What there is not
 //
-// Memory windows, ECE and BlueFlame: each is a
+// ECE and BlueFlame: each is a
 // *driver.NotSupportedError that names the driver.
 //
 // # Memory

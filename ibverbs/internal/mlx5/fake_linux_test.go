@@ -79,6 +79,8 @@ func newFake() *fakeMLX5 {
 		resp.Base.MaxQPWR, resp.Base.MaxSGE, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 30, 1<<22, 1, 1
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH = 8, 8
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ = 8, 8, 8
+		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ, resp.Base.MaxMW = 8, 8, 8, 8
+		resp.Base.DeviceCapFlags = uapi.DeviceMemWindowType2B
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil
 	}

@@ -3,6 +3,7 @@ package mlx5
 import (
 	"errors"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -19,9 +20,13 @@ type PD struct {
 
 // MR is a memory registration. It implements driver.MR.
 type MR struct {
-	dev *Context
-	mr  uverbs.MR
-	mem driver.Span // empty for a dma-buf
+	pd      *PD
+	mr      uverbs.MR
+	mem     driver.Span // empty for a dma-buf
+	iova    uint64
+	length  uint64
+	access  driver.Access
+	windows atomic.Int32 // that are bound to it
 }
 
 // RegMR implements driver.PD.
@@ -44,7 +49,7 @@ func (p *PD) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 	if err != nil {
 		return nil, errors.Join(explainMR(err), s.Release())
 	}
-	return &MR{dev: p.dev, mr: mr, mem: s}, nil
+	return &MR{pd: p, mr: mr, mem: s, iova: iova, length: uint64(s.Len()), access: a}, nil
 }
 
 func rights(a driver.Access) error {
@@ -76,7 +81,7 @@ func (p *PD) RegDMABuf(d driver.DMABuf, a driver.Access) (driver.MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &MR{dev: p.dev, mr: mr}, nil
+	return &MR{pd: p, mr: mr, iova: d.IOVA, length: d.Length, access: a}, nil
 }
 
 // Close implements driver.PD.
@@ -87,7 +92,10 @@ func (m *MR) Keys() (lkey, rkey uint32) { return m.mr.LKey, m.mr.RKey }
 
 // Close implements driver.MR.
 func (m *MR) Close() error {
-	err := m.dev.Dev.DeregMR(m.mr.Handle)
+	if n := m.windows.Load(); n > 0 {
+		return hint(driver.ErrBusy, "%d memory windows are bound to it: invalidate or close them first", n)
+	}
+	err := m.pd.dev.Dev.DeregMR(m.mr.Handle)
 	if !destroyed(err) {
 		return err
 	}

@@ -21,12 +21,14 @@ type QP struct {
 	sqFails driver.QPState // the state after a send request in error
 
 	dev            *Context
+	pd             *PD
 	h              uverbs.QPHandle
 	num, key       uint32 // key is what completions name it by
 	cap            driver.QPCap
 	mem            offheap.Span
 	sendCQ, recvCQ *CQ
 	srq            *SRQ        // nil for a receive queue of its own
+	binds          atomic.Bool // windows were bound
 	gone           atomic.Bool // destroyed, and found by polls until Purge
 }
 
@@ -51,8 +53,8 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	if err := p.dev.takes(&c.Cap, kind.overhead); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: p.dev, sendCQ: send, recvCQ: recv, srq: srq, cap: c.Cap, sqFails: kind.fails}
-	q.sq.ops = kind.ops
+	q := &QP{dev: p.dev, pd: p, sendCQ: send, recvCQ: recv, srq: srq, cap: c.Cap, sqFails: kind.fails}
+	q.sq.ops, q.sq.qp = kind.ops, q
 	if c.Type == driver.UD {
 		q.sq.datagram = p
 	}
@@ -178,6 +180,7 @@ func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
 	switch a.State {
 	case driver.StateReset:
 		q.state.Store(uint32(driver.StateReset))
+		q.freeWindows()
 		q.restart()
 	case driver.StateErr:
 		q.state.Store(uint32(driver.StateErr))
@@ -264,6 +267,7 @@ func (q *QP) Close() error {
 	if !destroyed(err) {
 		return err
 	}
+	q.freeWindows()
 	q.gone.Store(true)
 	q.dev.giveDoorbell(q.sq.bell)
 	q.dev.mu.Lock()

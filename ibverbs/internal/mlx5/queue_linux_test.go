@@ -169,7 +169,8 @@ func TestRefusedRequests(t *testing.T) {
 		want error
 	}{
 		"opcode":       {driver.SendWR{Op: 200}, driver.ErrBadOpcode},
-		"window":       {driver.SendWR{Op: driver.OpLocalInv}, driver.ErrBadOpcode},
+		"window":       {driver.SendWR{Op: driver.OpBindMW}, errNoBind},
+		"data":         {driver.SendWR{Op: driver.OpLocalInv, SGL: eight}, errNoData},
 		"flags":        {driver.SendWR{Op: driver.OpSend, Flags: 1 << 7}, errFlags},
 		"entries":      {driver.SendWR{Op: driver.OpSend, SGL: make([]driver.SGE, 3)}, driver.ErrTooManySGE},
 		"inline":       {driver.SendWR{Op: driver.OpSend, Inline: make([]byte, r.qp.cap.Inline+1)}, driver.ErrInlineTooBig},

@@ -22,7 +22,7 @@ const (
 // Operations that the driver has for a type of QP.
 const (
 	opsUD = 1<<driver.OpSend | 1<<driver.OpSendWithImm
-	opsUC = opsUD | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm
+	opsUC = opsUD | 1<<driver.OpWrite | 1<<driver.OpWriteWithImm | 1<<driver.OpBindMW | 1<<driver.OpLocalInv
 	opsRC = opsUC | 1<<driver.OpRead | 1<<driver.OpCmpSwap | 1<<driver.OpFetchAdd | 1<<driver.OpSendWithInv
 )
 
@@ -54,6 +54,8 @@ var ops = [...]struct {
 	driver.OpCmpSwap:      {mlx5prm.OpAtomicCS, driver.WCCmpSwap},
 	driver.OpFetchAdd:     {mlx5prm.OpAtomicFA, driver.WCFetchAdd},
 	driver.OpSendWithInv:  {mlx5prm.OpSendInval, driver.WCSend},
+	driver.OpBindMW:       {mlx5prm.OpUMR, driver.WCBindMW},
+	driver.OpLocalInv:     {mlx5prm.OpUMR, driver.WCLocalInv},
 }
 
 // sent is what is remembered of a request, by the basic block that it begins at.
@@ -76,7 +78,9 @@ type sendQueue struct {
 	inline   int
 	qpn      uint32
 	ops      uint16
+	qp       *QP
 	datagram *PD   // of a QP of type UD, nil for others
+	fence    uint8 // of the next request
 	always   uint8 // flags of every request
 	last     *mlx5prm.Ctrl
 	record   *uint32
@@ -152,6 +156,21 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	switch wr.Op {
 	case driver.OpSend:
 		imm = 0
+	case driver.OpBindMW, driver.OpLocalInv:
+		if len(wr.SGL) > 0 || len(wr.Inline) > 0 {
+			return errNoData
+		}
+		if wr.Op == driver.OpLocalInv {
+			q.qp.invalidate(imm)
+			q.putInvalidate(off)
+			off += invalidateSize
+			break
+		}
+		var err error
+		if imm, err = q.qp.bind(off, wr.Bind); err != nil {
+			return err
+		}
+		off += bindSize
 	case driver.OpWrite, driver.OpRead:
 		imm = 0
 		fallthrough
@@ -196,6 +215,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 			return errAtomicLength
 		}
 	}
+	op := &ops[wr.Op]
 	flags := q.always
 	if wr.Flags&driver.Signaled != 0 {
 		flags |= mlx5prm.CtrlCQUpdate
@@ -205,8 +225,13 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	}
 	if wr.Flags&driver.Fence != 0 {
 		flags |= mlx5prm.CtrlFence
+	} else {
+		flags |= q.fence
 	}
-	op := &ops[wr.Op]
+	// What follows a change of a key waits for it.
+	if q.fence = 0; op.code == mlx5prm.OpUMR {
+		q.fence = mlx5prm.CtrlInitiatorSmallFence
+	}
 	ds := (off - start) / mlx5prm.DSUnit
 	c.SetOp(0, uint16(q.cur), op.code)
 	c.SetQPNDS(q.qpn, int(ds))
@@ -273,7 +298,7 @@ func (q *sendQueue) complete(wc *driver.WC, counter uint16) driver.WCOpcode {
 
 // restart follows the device through RESET.
 func (q *sendQueue) restart() {
-	q.cur, q.head, q.seen = 0, 0, 0
+	q.cur, q.head, q.seen, q.fence = 0, 0, 0, 0
 	q.tail.Store(0)
 	mmio.Store32(q.record, 0)
 }

@@ -70,6 +70,7 @@ func (q *QP) received(wc *driver.WC, e *mlx5prm.CQE) {
 		wc.Flags, wc.Imm = driver.WCWithImm, e.ImmInvalPKey.Get()
 	case mlx5prm.CQERespSendInv:
 		wc.Flags, wc.Imm = driver.WCWithInv, e.ImmInvalPKey.Get()
+		q.dev.invalidated(wc.Imm)
 	}
 	if q.sq.datagram != nil {
 		came(wc, e)

@@ -9,7 +9,8 @@ import (
 
 // view is a ring of a power of two of bytes. The memory is off-heap and stays
 // mapped until the object is destroyed, so raw pointers into it are safe, and the
-// mask is the bounds check of segments, whose size and alignment is that of mlx5prm.DSUnit.
+// mask is the bounds check of segments: what is longer than mlx5prm.DSUnit ends with a
+// block of 64 bytes at the latest.
 type view struct {
 	base unsafe.Pointer
 	mask uint32
@@ -28,9 +29,16 @@ func (v *view) at(off uint32) unsafe.Pointer { return unsafe.Add(v.base, uintptr
 func (v *view) ctrl(off uint32) *mlx5prm.Ctrl     { return (*mlx5prm.Ctrl)(v.at(off)) }
 func (v *view) raddr(off uint32) *mlx5prm.RAddr   { return (*mlx5prm.RAddr)(v.at(off)) }
 func (v *view) atomic(off uint32) *mlx5prm.Atomic { return (*mlx5prm.Atomic)(v.at(off)) }
+func (v *view) klm(off uint32) *mlx5prm.KLM       { return (*mlx5prm.KLM)(v.at(off)) }
 func (v *view) av(off uint32) *mlx5prm.AV         { return (*mlx5prm.AV)(v.at(off)) }
 func (v *view) data(off uint32) *mlx5prm.Data     { return (*mlx5prm.Data)(v.at(off)) }
 func (v *view) inline(off uint32) *mlx5prm.Inline { return (*mlx5prm.Inline)(v.at(off)) }
+func (v *view) umrCtrl(off uint32) *mlx5prm.UMRCtrl {
+	return (*mlx5prm.UMRCtrl)(v.at(off))
+}
+func (v *view) mkey(off uint32) *mlx5prm.MkeyContext {
+	return (*mlx5prm.MkeyContext)(v.at(off))
+}
 func (v *view) srqNext(off uint32) *mlx5prm.SRQNext {
 	return (*mlx5prm.SRQNext)(v.at(off))
 }
