@@ -14,6 +14,28 @@ TEXT ·Store64(SB), NOSPLIT, $0-16
 	MOVQ CX, (AX)
 	RET
 
+// func CopyBlock(dst, src *[8]uint64)
+TEXT ·CopyBlock(SB), NOSPLIT, $0-16
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ 0(SI), R8
+	MOVQ 8(SI), R9
+	MOVQ 16(SI), R10
+	MOVQ 24(SI), R11
+	MOVQ R8, 0(DI)
+	MOVQ R9, 8(DI)
+	MOVQ R10, 16(DI)
+	MOVQ R11, 24(DI)
+	MOVQ 32(SI), R8
+	MOVQ 40(SI), R9
+	MOVQ 48(SI), R10
+	MOVQ 56(SI), R11
+	MOVQ R8, 32(DI)
+	MOVQ R9, 40(DI)
+	MOVQ R10, 48(DI)
+	MOVQ R11, 56(DI)
+	RET
+
 // func StoreFence()
 TEXT ·StoreFence(SB), NOSPLIT, $0-0
 	SFENCE

@@ -23,6 +23,13 @@ func TestWidth(t *testing.T) {
 			t.Errorf("LoadAcquire64 = %#x, want %#x", got, uint64(v64))
 		}
 	}
+	eight := (*[8]uint64)(page(t))
+	*eight = [8]uint64{v64, 7, 6, 5, 4, 3, 2, all}
+	three := (*[24]uint64)(page(t))
+	CopyBlock((*[8]uint64)(three[8:16]), eight)
+	if got := [8]uint64(three[8:16]); got != *eight || three[7] != 0 || three[16] != 0 {
+		t.Errorf("CopyBlock made %#x", three)
+	}
 	for name, store := range map[string]func(*uint32, uint32){"StoreRelease32": StoreRelease32, "Store32": Store32} {
 		for i := range halves {
 			*words = [4]uint64{all, all, all, all}

@@ -19,6 +19,13 @@ func Store32(p *uint32, v uint32)
 //go:noescape
 func Store64(p *uint64, v uint64)
 
+// CopyBlock copies 64 bytes into a write-combining register, in rising order by stores
+// of 8 bytes or more, each to its own place: such a buffer leaves the processor as one
+// write where it is filled so. Nothing orders it.
+//
+//go:noescape
+func CopyBlock(dst, src *[8]uint64)
+
 // StoreFence makes what was stored before it visible to a device before what
 // is stored after it, and drains what sits in write-combining buffers: SFENCE
 // on amd64, DMB OSHST on arm64.

@@ -23,6 +23,13 @@ func Store32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 // Store64 is one store of 64 bits. It never tears.
 func Store64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
 
+// CopyBlock copies 64 bytes in rising order.
+func CopyBlock(dst, src *[8]uint64) {
+	for i := range dst {
+		Store64(&dst[i], src[i])
+	}
+}
+
 // StoreFence orders stores among processors.
 func StoreFence() { fence.Add(1) }
 

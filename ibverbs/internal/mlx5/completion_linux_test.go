@@ -241,7 +241,7 @@ func TestUnprovenAndBrokenDevicesAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*uapi.MLX5AllocUContextResp){
 		"CQE version":   func(r *uapi.MLX5AllocUContextResp) { r.CQEVersion = 2 },
 		"doorbell size": func(r *uapi.MLX5AllocUContextResp) { r.BFRegSize = 4096 },
-		"no doorbell":   func(r *uapi.MLX5AllocUContextResp) { r.BFRegSize = 0 },
+		"odd doorbell":  func(r *uapi.MLX5AllocUContextResp) { r.BFRegSize = 192 },
 		"entry size":    func(r *uapi.MLX5AllocUContextResp) { r.MaxSQDescSz = 64 },
 	} {
 		k := newFake()

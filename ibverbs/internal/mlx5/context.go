@@ -68,7 +68,7 @@ func newContext(k *kernel.Context, resp *uapi.MLX5AllocUContextResp, cqe int) (*
 		err = hint(syscall.EINVAL, "completions are of 64 or 128 bytes, not %d", cqe)
 	case resp.CQEVersion > 1:
 		err = &uverbs.ResponseError{What: "CQE version", Value: uint64(resp.CQEVersion)}
-	case c.bfRegSize < 16 || c.bfRegSize%16 != 0 || mlx5prm.UARBlueFlame+doorbellsPerUAR*c.bfRegSize > 4096:
+	case c.bfRegSize != 0 && c.bfRegSize < 2*mlx5prm.SendBB || c.bfRegSize%(2*mlx5prm.SendBB) != 0 || mlx5prm.UARBlueFlame+doorbellsPerUAR*c.bfRegSize > 4096:
 		err = &uverbs.ResponseError{What: "size of a doorbell", Value: uint64(resp.BFRegSize)}
 	case c.maxSQDesc < sendOverheadRC || c.maxRQDesc < mlx5prm.DSUnit:
 		err = &uverbs.ResponseError{What: "size of a queue entry", Value: uint64(min(resp.MaxSQDescSz, resp.MaxRQDescSz))}
@@ -94,7 +94,7 @@ type Context struct {
 	*kernel.Context
 	attr                                 driver.DeviceAttr // the limits never change
 	cqeSize                              uint32
-	bfRegSize                            int
+	bfRegSize                            int // of both halves; 0 where doorbells cannot be write-combining, as in some virtual machines
 	maxSQDesc, maxRQDesc, maxBB, maxRecv int
 	maxSRQ                               int
 	uidx                                 bool // completions name a QP by its user index

@@ -15,13 +15,12 @@
 // request (MW); completions of 64 and 128 bytes, events, moderation, resize;
 // registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
 // QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
-// never asked for. Doorbells are plain ones: no entry is copied into a BlueFlame
-// register.
+// never asked for. A single entry with inline data is copied into the doorbell register
+// (BlueFlame).
 //
 // # What there is not
 //
-// ECE and BlueFlame: each is a
-// *driver.NotSupportedError that names the driver.
+// ECE: a *driver.NotSupportedError that names the driver.
 //
 // # Memory
 //

@@ -142,7 +142,7 @@ func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
 	}
 	n, err = q.sq.write(wrs)
 	if n > 0 {
-		q.sq.publish()
+		q.sq.publish(n)
 	}
 	return n, err
 }

@@ -79,10 +79,12 @@ type sendQueue struct {
 	qpn      uint32
 	ops      uint16
 	qp       *QP
-	datagram *PD   // of a QP of type UD, nil for others
-	fence    uint8 // of the next request
-	always   uint8 // flags of every request
-	last     *mlx5prm.Ctrl
+	datagram *PD    // of a QP of type UD, nil for others
+	fence    uint8  // of the next request
+	always   uint8  // flags of every request
+	lastAt   uint32 // offset of the last entry
+	lastSize uint32 // its bytes
+	inlined  bool   // it has inline data
 	record   *uint32
 	bell     *doorbell
 }
@@ -120,12 +122,16 @@ func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// publish hands the entries to the device: entries, record, register, each before
-// the next.
-func (q *sendQueue) publish() {
+// publish hands n entries to the device: entries, record, register, each before the
+// next. A single one with inline data is copied into the register, as libmlx5 does.
+func (q *sendQueue) publish(n int) {
 	mmio.StoreFence()
 	mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))
-	q.bell.ring(q.last)
+	if size := q.lastSize; n == 1 && q.inlined && size <= q.bell.room {
+		q.bell.flame(&q.view, q.lastAt, size)
+		return
+	}
+	q.bell.ring(q.ctrl(q.lastAt))
 }
 
 // put writes the next entry.
@@ -146,7 +152,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	c := q.ctrl(start)
 	off := start + mlx5prm.DSUnit
 	imm := wr.Imm
-	isAtomic := false
+	isAtomic, inlined := false, false
 	if q.datagram != nil {
 		if err := q.address(off, &wr.UD); err != nil {
 			return err
@@ -194,6 +200,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 			return errInlineOp
 		}
 		off = q.copyInline(off, wr.Inline)
+		inlined = true
 	} else {
 		var length uint64
 		for i := range wr.SGL {
@@ -240,7 +247,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	q.head++
 	q.requests[q.cur&uint32(len(q.requests)-1)] = sent{id: wr.ID, head: q.head, op: op.wc}
 	q.cur += (ds + 3) / 4
-	q.last = c
+	q.lastAt, q.lastSize, q.inlined = start, off-start, inlined
 	return nil
 }
 

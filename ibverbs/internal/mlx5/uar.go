@@ -10,12 +10,15 @@ import (
 )
 
 // doorbell is a send doorbell of a UAR, which belongs to one QP: so a store needs
-// no lock but the send queue's. The halves of the register are stored to in
-// turns, so that the processor does not combine two doorbells into one.
+// no lock but the send queue's. The halves of a write-combining register are stored to
+// in turns, so that the processor does not combine two doorbells into one.
 type doorbell struct {
 	reg  [2]*uint64
 	turn uint8
 	page uint32
+	// room is the bytes of a half that take a copy of an entry (BlueFlame), 0 where the
+	// register is not write-combining.
+	room uint32
 }
 
 // ring tells the device of the entry that c is the head of, after its doorbell
@@ -28,6 +31,18 @@ func (d *doorbell) ring(c *mlx5prm.Ctrl) {
 	d.turn ^= 1
 }
 
+// flame hands the entry of n bytes at off of the ring to the device: the copy is the
+// doorbell too, and the device need not fetch the entry. n is at most room.
+func (d *doorbell) flame(v *view, off, n uint32) {
+	mmio.StoreFence()
+	dst := openView(d.reg[d.turn&1])
+	for at := uint32(0); at < n; at += mlx5prm.SendBB {
+		mmio.CopyBlock(dst.block(at), v.block(off+at))
+	}
+	mmio.StoreFence()
+	d.turn ^= 1
+}
+
 // doorbellsPerUAR is how many a UAR of 4096 bytes has for entries like ours.
 const doorbellsPerUAR = 2
 
@@ -36,16 +51,19 @@ func (c *Context) takeDoorbell() (*doorbell, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.doorbells) == 0 {
-		u, err := c.Dev.AllocUAR(uapi.MLX5UARTypeBF)
+		kind, size, half, room := uapi.MLX5UARTypeBF, c.bfRegSize, c.bfRegSize/2, c.bfRegSize/2
+		if c.bfRegSize == 0 {
+			kind, size, half, room = uapi.MLX5UARTypeNC, mlx5prm.BlueFlameSize, 0, 0
+		}
+		u, err := c.Dev.AllocUAR(kind)
 		if err != nil {
 			return nil, err
 		}
 		c.uars = append(c.uars, u)
-		size := c.bfRegSize
 		for i := range doorbellsPerUAR {
 			at := mlx5prm.UARBlueFlame + i*size
-			c.doorbells = append(c.doorbells, &doorbell{page: u.PageID,
-				reg: [2]*uint64{register(u.Mem, at), register(u.Mem, at+size/2)}})
+			c.doorbells = append(c.doorbells, &doorbell{page: u.PageID, room: uint32(room),
+				reg: [2]*uint64{register(u.Mem, at), register(u.Mem, at+half)}})
 		}
 	}
 	d := c.doorbells[len(c.doorbells)-1]

@@ -49,6 +49,12 @@ func (v *view) errCQE(off uint32) *mlx5prm.ErrCQE { return (*mlx5prm.ErrCQE)(v.a
 // last.
 func (v *view) last(off uint32) *uint32 { return (*uint32)(v.at(off + cqeSize - 4)) }
 
+// block is 64 bytes from off on, which end no ring.
+func (v *view) block(off uint32) *[8]uint64 { return (*[8]uint64)(v.at(off)) }
+
+// openView is what lies from a register on, without an end.
+func openView(reg *uint64) view { return view{unsafe.Pointer(reg), ^uint32(0)} }
+
 // bytes is n bytes from off on, or those up to the end of the ring.
 func (v *view) bytes(off uint32, n int) []byte {
 	off &= v.mask
