@@ -60,8 +60,8 @@ func newContext(k *kernel.Context, resp *uapi.MLX5AllocUContextResp, cqe int) (*
 	}
 	c := &Context{Context: k, cqeSize: uint32(cqe), bfRegSize: int(resp.BFRegSize), uidx: resp.CQEVersion == 1,
 		maxSQDesc: int(resp.MaxSQDescSz), maxRQDesc: int(resp.MaxRQDescSz), maxBB: int(resp.MaxSendWQEBB), maxRecv: int(resp.MaxRecvWR), maxSRQ: int(resp.MaxSRQRecvWR),
-		resolves: resp.CmdsSuppUHW&uapi.MLX5SuppUHWCreateAH != 0,
-		cqs:      map[*CQ]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}, windows: windows{byIndex: map[uint32]*MW{}}}
+		ece: resp.CompMask&uapi.MLX5RespMaskECE != 0, resolves: resp.CmdsSuppUHW&uapi.MLX5SuppUHWCreateAH != 0,
+		cqs: map[*CQ]struct{}{}, live: map[*QP]struct{}{}, dead: map[*QP]struct{}{}, ports: map[int]portInfo{}, windows: windows{byIndex: map[uint32]*MW{}}}
 	var err error
 	switch {
 	case cqe != 64 && cqe != 128:
@@ -98,6 +98,7 @@ type Context struct {
 	maxSQDesc, maxRQDesc, maxBB, maxRecv int
 	maxSRQ                               int
 	uidx                                 bool // completions name a QP by its user index
+	ece                                  bool
 	resolves                             bool // the kernel tells the MAC of an address handle
 	armUAR                               uverbs.UAR
 	armReg                               *uint64
@@ -108,6 +109,7 @@ type Context struct {
 	uars      []uverbs.UAR
 	doorbells []*doorbell // that no QP has
 	cqs       map[*CQ]struct{}
+	live      map[*QP]struct{}
 	dead      map[*QP]struct{} // destroyed and not purged
 	ports     map[int]portInfo // that were asked for
 }
@@ -152,13 +154,25 @@ func (h *CompChannel) Wait(ctx context.Context) (uint64, error) {
 }
 
 // NextEvent implements driver.Context. A CQ that was overrun says so by
-// ErrCQOverrun from before the event is returned.
+// ErrCQOverrun from before the event is returned, and of a QP that failed it is known.
 func (c *Context) NextEvent(ctx context.Context) (driver.Event, error) {
 	e, err := c.Context.NextEvent(ctx)
-	if err == nil && e.Type == driver.EventCQErr {
-		c.each(e.Cookie, func(cq *CQ) { cq.overrun.Store(true) })
+	if err != nil {
+		return e, err
 	}
-	return e, err
+	switch e.Type {
+	case driver.EventCQErr:
+		c.each(e.Cookie, func(cq *CQ) { cq.overrun.Store(true) })
+	case driver.EventQPFatal, driver.EventQPReqErr, driver.EventQPAccessErr:
+		c.mu.Lock()
+		for q := range c.live {
+			if q.cookie == e.Cookie {
+				q.state.Store(uint32(driver.StateErr))
+			}
+		}
+		c.mu.Unlock()
+	}
+	return e, nil
 }
 
 func (c *Context) each(cookie uint64, f func(*CQ)) {
@@ -187,6 +201,13 @@ func (c *Context) Probe(f driver.Feature) error {
 			return nil
 		}
 		by = driver.LacksKernel
+	case driver.FeatureECE:
+		if c.ece {
+			return nil
+		}
+		by = driver.LacksDevice
+	case driver.FeatureReregMR:
+		return c.Dev.ProbeReregMR()
 	case driver.FeatureMW2:
 		if c.attr.MaxMW > 0 && c.attr.CapFlags&(uapi.DeviceMemWindowType2A|uapi.DeviceMemWindowType2B) != 0 {
 			return nil

@@ -18,6 +18,7 @@ var (
 	errFlags        = fmt.Errorf("unknown send flag: %w", syscall.EINVAL)
 	errInlineAndSGL = fmt.Errorf("request with both inline data and gather entries: %w", syscall.EINVAL)
 	errInlineOp     = fmt.Errorf("inline data in a request that sends none: %w", syscall.EINVAL)
+	errPathMTU      = fmt.Errorf("path MTU above the port's: %w", syscall.EINVAL)
 	errNoBind       = fmt.Errorf("bind without a memory window: %w", syscall.EINVAL)
 	errOtherMW      = fmt.Errorf("memory window or MR of another driver or device: %w", syscall.EINVAL)
 	errMWAccess     = fmt.Errorf("right that a memory window cannot give: %w", syscall.EINVAL)

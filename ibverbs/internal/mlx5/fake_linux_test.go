@@ -80,7 +80,7 @@ func newFake() *fakeMLX5 {
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH = 8, 8
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ = 8, 8, 8
 		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ, resp.Base.MaxMW = 8, 8, 8, 8
-		resp.Base.DeviceCapFlags = uapi.DeviceMemWindowType2B
+		resp.Base.DeviceCapFlags, resp.Base.MaxQPRdAtom, resp.Base.MaxQPInitRdAtom = uapi.DeviceMemWindowType2B, 16, 16
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil
 	}

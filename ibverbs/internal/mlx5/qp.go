@@ -20,16 +20,19 @@ type QP struct {
 	state   atomic.Uint32  // driver.QPState, as far as it is known
 	sqFails driver.QPState // the state after a send request in error
 
-	dev            *Context
-	pd             *PD
-	h              uverbs.QPHandle
-	num, key       uint32 // key is what completions name it by
-	cap            driver.QPCap
-	mem            offheap.Span
-	sendCQ, recvCQ *CQ
-	srq            *SRQ        // nil for a receive queue of its own
-	binds          atomic.Bool // windows were bound
-	gone           atomic.Bool // destroyed, and found by polls until Purge
+	dev                *Context
+	pd                 *PD
+	h                  uverbs.QPHandle
+	num, key           uint32 // key is what completions name it by
+	cap                driver.QPCap
+	mem                offheap.Span
+	port               int // that it was given last
+	cookie             uint64
+	eceAsked, eceInUse uint32
+	sendCQ, recvCQ     *CQ
+	srq                *SRQ        // nil for a receive queue of its own
+	binds              atomic.Bool // windows were bound
+	gone               atomic.Bool // destroyed, and found by polls until Purge
 }
 
 // CreateQP implements driver.PD.
@@ -53,7 +56,7 @@ func (p *PD) CreateQP(c driver.QPConfig) (driver.QP, error) {
 	if err := p.dev.takes(&c.Cap, kind.overhead); err != nil {
 		return nil, err
 	}
-	q := &QP{dev: p.dev, pd: p, sendCQ: send, recvCQ: recv, srq: srq, cap: c.Cap, sqFails: kind.fails}
+	q := &QP{dev: p.dev, pd: p, port: 1, cookie: c.Cookie, sendCQ: send, recvCQ: recv, srq: srq, cap: c.Cap, sqFails: kind.fails}
 	q.sq.ops, q.sq.qp = kind.ops, q
 	if c.Type == driver.UD {
 		q.sq.datagram = p
@@ -116,6 +119,9 @@ func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
 	}
 	req := uapi.MLX5CreateQP{BufAddr: q.mem.Addr(), DBAddr: q.mem.Addr() + uint64(records), SQWQECount: uint32(blocks),
 		RQWQECount: uint32(count), RQWQEShift: shift, Flags: uapi.MLX5QPFlagUARPageIndex, UIdx: q.key, BFRegIndex: q.sq.bell.page}
+	if q.dev.ece {
+		req.ECEOptions = uapi.MLX5ECEVersion1
+	}
 	var resp uapi.MLX5CreateQPResp
 	config := uverbs.QPConfig{PD: p.h, SendCQ: q.sendCQ.h, RecvCQ: q.recvCQ.h, Type: c.Type, Cap: q.cap, SignalAll: c.SignalAll, Cookie: c.Cookie}
 	if q.srq != nil {
@@ -125,7 +131,10 @@ func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
 	if err != nil {
 		return errors.Join(err, q.free())
 	}
-	q.h, q.num, q.sq.qpn = made.Handle, made.Num, made.Num
+	q.h, q.num, q.sq.qpn, q.eceInUse = made.Handle, made.Num, made.Num, resp.ECEOptions
+	q.dev.mu.Lock()
+	q.dev.live[q] = struct{}{}
+	q.dev.mu.Unlock()
 	if q.dev.uidx {
 		q.dev.qps.complete(q.key, q)
 		return nil
@@ -170,9 +179,15 @@ func (q *QP) Cap() driver.QPCap { return q.cap }
 
 // Modify implements driver.QP.
 func (q *QP) Modify(a *driver.QPAttr, mask driver.QPMask) error {
-	before := q.state.Load()
-	if err := q.dev.Dev.ModifyQP(q.h, a, mask); err != nil {
+	if err := q.checkAttr(a, mask); err != nil {
 		return err
+	}
+	before := q.state.Load()
+	if err := q.change(a, mask); err != nil {
+		return q.explain(err, a, mask)
+	}
+	if mask&driver.QPPort != 0 {
+		q.port = a.Port
 	}
 	if mask&driver.QPStateMask == 0 {
 		return nil
@@ -271,6 +286,7 @@ func (q *QP) Close() error {
 	q.gone.Store(true)
 	q.dev.giveDoorbell(q.sq.bell)
 	q.dev.mu.Lock()
+	delete(q.dev.live, q)
 	q.dev.dead[q] = struct{}{}
 	q.dev.mu.Unlock()
 	return err

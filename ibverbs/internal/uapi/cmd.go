@@ -456,6 +456,21 @@ type ModifyQP struct {
 	Reserved         [2]uint8
 }
 
+// ExModifyQP is struct ib_uverbs_ex_modify_qp.
+type ExModifyQP struct {
+	_         structs.HostLayout
+	Base      ModifyQP
+	RateLimit uint32
+	Reserved  uint32
+}
+
+// ExModifyQPResp is struct ib_uverbs_ex_modify_qp_resp.
+type ExModifyQPResp struct {
+	_              structs.HostLayout
+	CompMask       uint32
+	ResponseLength uint32
+}
+
 // PostSend is struct ib_uverbs_post_send. With WRCount 0 it tells a driver with
 // queues in shared memory to look at them; WQESize must still be the size of
 // SendWR or more.

@@ -42,6 +42,8 @@ var cStructs = map[string]cStruct{
 	"QueryQP":                {name: "ib_uverbs_query_qp", fields: "response qp_handle attr_mask"},
 	"QueryQPResp":            {name: "ib_uverbs_query_qp_resp", fields: "dest alt_dest max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data qkey rq_psn sq_psn dest_qp_num qp_access_flags pkey_index alt_pkey_index qp_state cur_qp_state path_mtu path_mig_state sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num alt_timeout sq_sig_all reserved"},
 	"ModifyQP":               {name: "ib_uverbs_modify_qp", fields: "dest alt_dest qp_handle attr_mask qkey rq_psn sq_psn dest_qp_num qp_access_flags pkey_index alt_pkey_index qp_state cur_qp_state path_mtu path_mig_state en_sqd_async_notify max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry alt_port_num alt_timeout reserved"},
+	"ExModifyQP":             {name: "ib_uverbs_ex_modify_qp", fields: "base rate_limit reserved"},
+	"ExModifyQPResp":         {name: "ib_uverbs_ex_modify_qp_resp", fields: "comp_mask response_length"},
 	"PostSend":               {name: "ib_uverbs_post_send", fields: "response qp_handle wr_count sge_count wqe_size"},
 	"PostSendResp":           {name: "ib_uverbs_post_send_resp", fields: "bad_wr"},
 	"SendWR":                 {name: "ib_uverbs_send_wr", fields: "wr_id num_sge opcode send_flags ex wr"},

@@ -120,6 +120,18 @@ func (d *Device) ModifyQP(h QPHandle, a *driver.QPAttr, mask driver.QPMask) erro
 	return gone(d.write(uapi.CmdModifyQP, bytesOf(&req), nil, UHW{}))
 }
 
+// ModifyQPWith is ModifyQP with something for the driver.
+func (d *Device) ModifyQPWith(h QPHandle, a *driver.QPAttr, mask driver.QPMask, u UHW) error {
+	base, err := modifyQP(a, mask)
+	if err != nil {
+		return err
+	}
+	base.QPHandle = uint32(h)
+	req := uapi.ExModifyQP{Base: base}
+	var resp uapi.ExModifyQPResp
+	return gone(d.write(uapi.CmdModifyQP|uapi.CmdFlagExtended, bytesOf(&req), bytesOf(&resp), u))
+}
+
 // modifyQP fills the request. EINVAL is for what the structure has no room for,
 // or this module does not send (alternate paths, rate limits).
 func modifyQP(a *driver.QPAttr, mask driver.QPMask) (uapi.ModifyQP, error) {

@@ -155,6 +155,10 @@ func NewFakeKernel(dev uint64) *FakeKernel {
 		},
 		uapi.CmdReqNotifyCQ: ok,
 		uapi.CmdModifyQP:    ok,
+		uapi.CmdModifyQP | uapi.CmdFlagExtended: func(c *Call) error {
+			c.SetOut(uapi.AttrCoreOut, append(u32(0), u32(8)...))
+			return nil
+		},
 		uapi.CmdPostSend:    ok,
 		uapi.CmdAttachMcast: ok,
 		uapi.CmdDetachMcast: ok,

@@ -152,6 +152,7 @@ var commands = map[uint32]string{
 	uapi.CmdReqNotifyCQ:                        "REQ_NOTIFY_CQ",
 	uapi.CmdQueryQP:                            "QUERY_QP",
 	uapi.CmdModifyQP:                           "MODIFY_QP",
+	uapi.CmdModifyQP | uapi.CmdFlagExtended:    "EX_MODIFY_QP",
 	uapi.CmdPostSend:                           "POST_SEND",
 }
 
