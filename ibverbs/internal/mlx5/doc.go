@@ -13,20 +13,23 @@
 // and messages that invalidate; UD queue pairs, address handles for InfiniBand and
 // Ethernet, multicast; SRQs; memory windows of type 2, which are followed request by
 // request (MW); completions of 64 and 128 bytes, events, moderation, resize;
-// registrations, of dma-bufs too. UAR pages are allocated one by one (Linux 5.7); each
-// QP has a doorbell of its own, so no lock is shared. Scatter-to-CQE and signatures are
-// never asked for. A single entry with inline data is copied into the doorbell register
+// registrations, of dma-bufs too, and their change; enhanced connection establishment
+// (ECE). UAR pages are allocated one by one (Linux 5.7); each QP has a doorbell of its
+// own, so no lock is shared. Scatter-to-CQE and signatures are never asked for. A single entry with inline data is copied into the doorbell register
 // (BlueFlame).
 //
 // # What there is not
 //
-// ECE: a *driver.NotSupportedError that names the driver.
+// Memory windows of type 1, on-demand paging, XRC, DC, raw packets, device memory, time
+// stamps, and the mode in which the device takes receives out of order
+// (MLX5DV_QP_CREATE_OOO_DP); completions are taken in any order.
 //
 // # Memory
 //
 // A queue, its doorbell record and the table of its requests are one mapping outside the
 // Go heap, released after the kernel's object is destroyed; that of a QP by Purge, since a
 // poll may look at it until then. The record of a CQ is a mapping of its own, as it stays
-// when the queue is resized. The order that the device relies on is that of package mmio: entry, fence, record, fence, register, fence; and owner
-// of a completion, fence, its fields.
+// when the queue is resized. The order that the device relies on is that of package mmio:
+// entry, fence, record, fence, register, fence; and owner of a completion, fence, its
+// fields.
 package mlx5
