@@ -210,7 +210,7 @@ func (c *Context) Probe(f driver.Feature) error {
 		return c.Dev.ProbeReregMR()
 	case driver.FeatureMW2:
 		if c.attr.MaxMW > 0 && c.attr.CapFlags&(uapi.DeviceMemWindowType2A|uapi.DeviceMemWindowType2B) != 0 {
-			return nil
+			return c.probeMW()
 		}
 		by = driver.LacksDevice
 	case driver.FeatureSRQ:
@@ -231,6 +231,20 @@ func (c *Context) Probe(f driver.Feature) error {
 		return c.probeDMABuf()
 	}
 	return &driver.NotSupportedError{Feature: f, By: by}
+}
+
+// probeMW makes a window, for kernels whose device has them and that have not.
+func (c *Context) probeMW() error {
+	pd, err := c.AllocPD()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pd.Close() }()
+	w, err := pd.AllocMW()
+	if err != nil {
+		return err
+	}
+	return w.Close()
 }
 
 // probeDMABuf registers nothing: a device that has the call refuses the

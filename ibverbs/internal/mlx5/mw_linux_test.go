@@ -363,3 +363,16 @@ func TestBindsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestProbeOfWindows(t *testing.T) {
+	k := newFake()
+	c := k.open(t, 64)
+	if err := c.Probe(driver.FeatureMW2); err != nil {
+		t.Error(err)
+	}
+	k.Commands[uapi.CmdAllocMW] = func(*uverbstest.Call) error { return syscall.EPROTONOSUPPORT }
+	var not *driver.NotSupportedError
+	if err := c.Probe(driver.FeatureMW2); !errors.As(err, &not) || not.By != driver.LacksKernel {
+		t.Error(err)
+	}
+}
