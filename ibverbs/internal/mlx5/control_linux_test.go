@@ -212,7 +212,7 @@ func TestECE(t *testing.T) {
 		return nil
 	}
 	r := newRig(t, k, 64, driver.QPConfig{Cap: small})
-	if k.qp.ECEOptions != uapi.MLX5ECEVersion1 {
+	if k.qp.ECEOptions != eceVersion1 {
 		t.Errorf("the kernel was asked for %#x", k.qp.ECEOptions)
 	}
 	if e, err := r.qp.QueryECE(); err != nil || e != (driver.ECE{Vendor: 0x15b3, Options: 0x10000007}) {

@@ -11,6 +11,10 @@ import (
 // vendor is whose options of connection establishment the device's are (PCI_VENDOR_ID_MELLANOX).
 const vendor = 0x15b3
 
+// eceVersion1 in uapi.MLX5CreateQP asks for the options that the device has to offer, as
+// libmlx5 does. It is in no header.
+const eceVersion1 = 1 << 28
+
 var errNoECE = &driver.NotSupportedError{Feature: driver.FeatureECE, By: driver.LacksDevice}
 
 // SetECE implements driver.ECEQP. The options go to the device with the next change of

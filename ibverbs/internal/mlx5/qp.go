@@ -120,7 +120,7 @@ func (q *QP) create(p *PD, c *driver.QPConfig, overhead int) (err error) {
 	req := uapi.MLX5CreateQP{BufAddr: q.mem.Addr(), DBAddr: q.mem.Addr() + uint64(records), SQWQECount: uint32(blocks),
 		RQWQECount: uint32(count), RQWQEShift: shift, Flags: uapi.MLX5QPFlagUARPageIndex, UIdx: q.key, BFRegIndex: q.sq.bell.page}
 	if q.dev.ece {
-		req.ECEOptions = uapi.MLX5ECEVersion1
+		req.ECEOptions = eceVersion1
 	}
 	var resp uapi.MLX5CreateQPResp
 	config := uverbs.QPConfig{PD: p.h, SendCQ: q.sendCQ.h, RecvCQ: q.recvCQ.h, Type: c.Type, Cap: q.cap, SignalAll: c.SignalAll, Cookie: c.Cookie}

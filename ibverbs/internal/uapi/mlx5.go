@@ -127,10 +127,6 @@ const (
 	MLX5QPFlagUARPageIndex = 1 << 10
 )
 
-// MLX5ECEVersion1 in MLX5CreateQP.ECEOptions asks for the options that the device has to
-// offer, as libmlx5 does. It is in no header.
-const MLX5ECEVersion1 = 1 << 28
-
 // MLX5CreateQP is struct mlx5_ib_create_qp. The receive queue lies first in the
 // buffer, the send queue behind it.
 type MLX5CreateQP struct {
