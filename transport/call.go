@@ -15,7 +15,7 @@ type call struct {
 	lane *lane // nil where the peer is this rank
 	self *self
 	send bool
-	b    []byte
+	b    span
 	n    int // of a message received: its size
 	err  error
 
@@ -45,14 +45,14 @@ const (
 var calls = sync.Pool{New: func() any { return &call{granted: make(chan struct{}, 1)} }}
 
 // newCall begins a message with a rank.
-func (c *Communicator) newCall(send bool, peer int, b []byte) *call {
+func (c *Communicator) newCall(send bool, peer int, b span) *call {
 	k := calls.Get().(*call)
 	k.reset(send, b, 0)
 	k.begin(c, peer)
 	return k
 }
 
-func (k *call) reset(send bool, b []byte, n int) {
+func (k *call) reset(send bool, b span, n int) {
 	*k = call{send: send, b: b, n: n, granted: k.granted, marks: k.marks[:0]}
 }
 
@@ -66,7 +66,7 @@ func (k *call) begin(c *Communicator, peer int) {
 	switch {
 	case peer < 0 || peer >= c.size:
 		k.stage, k.err = over, errNoPeer
-	case send && len(b) > MaxMessage:
+	case send && b.n > MaxMessage:
 		k.stage, k.err = over, ErrTooLong
 	case peer == c.rank && k.place:
 		k.stage, k.err = over, ErrSelf
@@ -76,6 +76,8 @@ func (k *call) begin(c *Communicator, peer int) {
 	default:
 		if k.lane = lanes[peer].Load(); k.lane == nil {
 			k.stage, k.err = over, c.unconnected()
+		} else if k.place && k.lane.onGPU() {
+			k.stage, k.err = over, ErrGPUMemory
 		} else {
 			k.lane.start(k)
 		}
@@ -85,7 +87,7 @@ func (k *call) begin(c *Communicator, peer int) {
 // end gives the call back and returns its outcome, as the caller is told of it.
 func (k *call) end(c *Communicator, op string, peer int) (int, error) {
 	n, err, l := k.n, k.err, k.lane
-	k.b, k.err, k.lane, k.self = nil, nil, nil, nil
+	k.b, k.err, k.lane, k.self = span{}, nil, nil, nil
 	calls.Put(k)
 	if err != nil {
 		return 0, c.peerError(op, peer, l, err)
@@ -168,8 +170,8 @@ func (k *call) move() (moved bool) {
 		return true
 	case done:
 		err = nil
-		if k.n > len(k.b) {
-			err = &SizeError{k.n, len(k.b)}
+		if k.n > k.b.n {
+			err = &SizeError{k.n, k.b.n}
 		}
 		l.finish(k, true, err)
 		return true
@@ -192,9 +194,9 @@ func (l *lane) inWords(err error) error {
 func (l *lane) push(k *call) (done, moved bool, err error) {
 	m := &l.m
 	if !m.begun {
-		m.begin(len(k.b), len(l.outs))
+		m.begin(k.b.n, len(l.outs))
 		p := &m.parts[0]
-		n, ok, err := l.outs[p.channel].begin(m.size, k.b[:p.end])
+		n, ok, err := l.outs[p.channel].begin(m.size, k.b.from(0, p.end))
 		if !ok {
 			m.begun = false
 			return false, false, err
@@ -205,7 +207,7 @@ func (l *lane) push(k *call) (done, moved bool, err error) {
 	for i := m.at; i < len(m.parts); i++ {
 		p := &m.parts[i]
 		for p.off < p.end {
-			n, err := l.outs[p.channel].put(k.b[p.off:p.end])
+			n, err := l.outs[p.channel].put(k.b.from(p.off, p.end))
 			if err != nil {
 				return false, moved, err
 			}
@@ -259,14 +261,14 @@ func (l *lane) pull(k *call) (done, moved bool, err error) {
 	for {
 		if !m.begun {
 			ok, err := l.takeHeader(k)
-			if !ok {
+			if !ok || err != nil {
 				return false, moved, err
 			}
 			moved = true
 		}
-		var dst []byte
-		if k.own && m.size <= len(k.b) {
-			dst = k.b
+		var dst *span
+		if k.own && m.size <= k.b.n {
+			dst = &k.b
 		}
 		done, some, err := l.takeParts(dst)
 		moved = moved || some
@@ -277,7 +279,7 @@ func (l *lane) pull(k *call) (done, moved bool, err error) {
 }
 
 // takeParts copies what has come of the message under way, or drops it; done says that it was all of it.
-func (l *lane) takeParts(dst []byte) (done, moved bool, err error) {
+func (l *lane) takeParts(dst *span) (done, moved bool, err error) {
 	m := &l.m
 	for i := m.at; i < len(m.parts); i++ {
 		some, err := l.takePart(&m.parts[i], dst)
@@ -302,25 +304,29 @@ func (l *lane) takeHeader(k *call) (ok bool, err error) {
 	m.begin(size, len(l.ins))
 	k.own, k.n = true, size
 	p := &m.parts[0]
-	n := min(len(first), p.end)
-	if size <= len(k.b) {
-		copy(k.b[:n], first)
+	n := min(first.n, p.end)
+	if size <= k.b.n {
+		if _, err := k.b.copy(first.from(0, n)); err != nil {
+			return false, err
+		}
 	}
 	p.off = n
 	return true, in.release()
 }
 
 // takePart copies what has come of a part, or drops it.
-func (l *lane) takePart(p *part, dst []byte) (moved bool, err error) {
+func (l *lane) takePart(p *part, dst *span) (moved bool, err error) {
 	for in := l.ins[p.channel]; p.off < p.end; moved = true {
 		b, ok, err := in.next(p.end - p.off)
 		if !ok {
 			return moved, err
 		}
 		if dst != nil {
-			copy(dst[p.off:], b)
+			if _, err := dst.from(p.off, p.end).copy(b); err != nil {
+				return true, err
+			}
 		}
-		p.off += len(b)
+		p.off += b.n
 		if err := in.release(); err != nil {
 			return true, err
 		}

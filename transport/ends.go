@@ -29,9 +29,9 @@ const (
 // outlet is the sending end of one channel.
 type outlet interface {
 	// begin sends the header of a message of size bytes, and what of b goes with it.
-	begin(size int, b []byte) (taken int, ok bool, err error)
+	begin(size int, b span) (taken int, ok bool, err error)
 	// put sends a first part of b, 0 bytes of it if there is no room. The next call must then be for the same bytes.
-	put(b []byte) (n int, err error)
+	put(b span) (n int, err error)
 	// acquire gives room for a whole message of n bytes, at most most of them, nil if there is none; commit sends it with its first n. After
 	// cut, too, it must be called.
 	acquire(n int) ([]byte, error)
@@ -46,9 +46,9 @@ type outlet interface {
 // inlet is the receiving end of one channel.
 type inlet interface {
 	// header takes the next message's header. first is what came with it, until release, and may be longer than the channel's part.
-	header() (size int, first []byte, ok bool, err error)
+	header() (size int, first span, ok bool, err error)
 	// next gives bytes of a part of which rest bytes are to come, until release.
-	next(rest int) (b []byte, ok bool, err error)
+	next(rest int) (b span, ok bool, err error)
 	release() error
 	pump
 }
@@ -76,7 +76,7 @@ func newEnd(c Connector, send bool) (outlet, inlet, error) {
 			return nil, &ringIn{ringEnd{c}, x}, nil
 		}
 	}
-	l, err := newLayout(c)
+	l, err := newLayout(c, send)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -117,7 +117,7 @@ func TestEndsRefuseWhatCannotBe(t *testing.T) {
 
 func newTestCall(l *lane) *call {
 	k := calls.Get().(*call)
-	*k = call{lane: l, send: l.send, b: make([]byte, 20), granted: k.granted, marks: k.marks}
+	*k = call{lane: l, send: l.send, b: host(make([]byte, 20)), granted: k.granted, marks: k.marks}
 	l.start(k)
 	return k
 }
@@ -128,12 +128,12 @@ func TestLayoutWithoutFIFO(t *testing.T) {
 	out, in := &lane{send: true, connectors: []Connector{c}}, &lane{connectors: []Connector{c}}
 	for _, size := range []int{0, 1, 960, 961, 1024, 2000, 100000} {
 		s, r := newTestCall(out), newTestCall(in)
-		s.b, r.b = make([]byte, size), make([]byte, size)
-		for i := range s.b {
-			s.b[i] = byte(i * 7)
+		s.b, r.b = host(make([]byte, size)), host(make([]byte, size))
+		for i := range s.b.b {
+			s.b.b[i] = byte(i * 7)
 		}
 		drive(t.Context(), []*call{s, r})
-		if s.err != nil || r.err != nil || r.n != size || string(s.b) != string(r.b) {
+		if s.err != nil || r.err != nil || r.n != size || string(s.b.b) != string(r.b.b) {
 			t.Errorf("%d bytes, want %d, or other bytes: %v, %v", r.n, size, s.err, r.err)
 		}
 	}

@@ -23,8 +23,8 @@ var (
 	ErrProtocol = errors.New("not this release's protocol")
 	// ErrNotConnected says that messages to a rank have no connection.
 	ErrNotConnected = errors.New("not connected for messages: all ranks must call Connect with Pairs, or other Links of ConnIndex 0, first")
-	// ErrGPUMemory says that a connection or a buffer is in the memory of a GPU, which the processor does not reach.
-	ErrGPUMemory = errors.New("in the memory of a GPU: messages are moved by the processor")
+	// ErrGPUMemory is for messages to be made or read in the memory of a connection that is a GPU's, which the processor does not reach.
+	ErrGPUMemory = errors.New("the connection's memory is a GPU's: messages can be sent and received, but not made or read in place")
 	// ErrPeerClosed says that the peer has closed its communicator, in order. It is also io.EOF.
 	ErrPeerClosed = fmt.Errorf("the peer has closed its communicator: %w", io.EOF)
 	// ErrCut says that a message was given up in its middle, by its sender, after which nothing more can be sent that way.

@@ -19,7 +19,7 @@ type Group struct {
 type member struct {
 	send bool
 	peer int
-	b    []byte
+	b    span
 	n    int
 	err  error
 }
@@ -28,10 +28,12 @@ type member struct {
 func (c *Communicator) NewGroup() *Group { return &Group{comm: c} }
 
 // Send adds b for a rank, and returns its number in the group. b is the group's until Wait returns.
-func (g *Group) Send(peer int, b []byte) int { return g.add(member{send: true, peer: peer, b: b}) }
+func (g *Group) Send(peer int, b []byte) int {
+	return g.add(member{send: true, peer: peer, b: host(b)})
+}
 
 // Recv adds a place for the next message of a rank, likewise. [Group.Received] is its size.
-func (g *Group) Recv(peer int, b []byte) int { return g.add(member{peer: peer, b: b}) }
+func (g *Group) Recv(peer int, b []byte) int { return g.add(member{peer: peer, b: host(b)}) }
 
 func (g *Group) add(m member) int {
 	if g.waited {
@@ -52,6 +54,10 @@ func (g *Group) Wait(ctx context.Context) error {
 	g.waited = true
 	for i := range g.members {
 		m := &g.members[i]
+		if m.err != nil { // no memory
+			g.calls = append(g.calls, refused(m.send, m.err))
+			continue
+		}
 		g.calls = append(g.calls, g.comm.newCall(m.send, m.peer, m.b))
 	}
 	drive(ctx, g.calls)
@@ -63,7 +69,7 @@ func (g *Group) Wait(ctx context.Context) error {
 			op = "send to"
 		}
 		m.n, m.err = k.end(g.comm, op, m.peer)
-		m.b = nil
+		m.b = span{}
 		failed = failed || m.err != nil
 	}
 	clear(g.calls)

@@ -6,7 +6,7 @@ import (
 )
 
 // MaxAcquire is the most bytes that Acquire gives for a message to a rank: 64 KiB, less where NCCL_BUFFSIZE is small, or 0 without a
-// connection.
+// connection and where its buffer is in the memory of a GPU. There Acquire and Next are ErrGPUMemory.
 func (c *Communicator) MaxAcquire(peer int) int {
 	l := c.lane(true, peer)
 	if l == nil || l.open() != nil {
@@ -24,7 +24,7 @@ func (c *Communicator) Acquire(ctx context.Context, peer, n int) ([]byte, error)
 	}
 	k := [1]*call{c.newCallInPlace(true, peer, n)}
 	drive(ctx, k[:])
-	b := k[0].b
+	b := k[0].b.b
 	_, err := k[0].end(c, "acquire for", peer)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (c *Communicator) Acquire(ctx context.Context, peer, n int) ([]byte, error)
 // Commit sends the first n bytes of what Acquire gave as one message, and waits like Send.
 func (c *Communicator) Commit(ctx context.Context, peer, n int) error {
 	k := calls.Get().(*call)
-	k.reset(true, nil, 0)
+	k.reset(true, span{}, 0)
 	if k.lane = c.lane(true, peer); k.lane == nil {
 		k.err = ErrNotHeld
 	} else {
@@ -54,7 +54,7 @@ func (c *Communicator) Commit(ctx context.Context, peer, n int) error {
 func (c *Communicator) Next(ctx context.Context, peer int) (b []byte, left int, err error) {
 	k := [1]*call{c.newCallInPlace(false, peer, 0)}
 	drive(ctx, k[:])
-	b = k[0].b
+	b = k[0].b.b
 	if left, err = k[0].end(c, "receive from", peer); err != nil {
 		return nil, 0, err
 	}
@@ -76,7 +76,7 @@ func (c *Communicator) Release(peer int) error {
 
 func (c *Communicator) newCallInPlace(send bool, peer, n int) *call {
 	k := calls.Get().(*call)
-	k.reset(send, nil, n)
+	k.reset(send, span{}, n)
 	k.place = true
 	k.begin(c, peer)
 	return k
@@ -113,7 +113,7 @@ func (l *lane) moveInPlace(k *call) (moved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lent, l.out, l.place = true, true, b
-	k.b, k.n, k.stage = b, left, over
+	k.b, k.n, k.stage = host(b), left, over
 	l.depart()
 	return true
 }
@@ -143,9 +143,9 @@ func (l *lane) reachNext() (b []byte, left int, err error) {
 		}
 		m.begin(size, len(l.ins))
 		p := &m.parts[0]
-		if n := min(len(first), p.end); n > 0 || size == 0 {
+		if n := min(first.n, p.end); n > 0 || size == 0 {
 			p.off, l.at = n, p.channel
-			return first[:n:n], size - n, nil
+			return first.b[:n:n], size - n, nil
 		}
 		l.mu.Lock()
 		l.lent = true // to those who call Next, from here on
@@ -156,13 +156,13 @@ func (l *lane) reachNext() (b []byte, left int, err error) {
 	}
 	m.done()
 	p := &m.parts[m.at]
-	b, ok, err := l.ins[p.channel].next(p.end - p.off)
+	more, ok, err := l.ins[p.channel].next(p.end - p.off)
 	if !ok {
 		return nil, 0, err
 	}
-	p.off += len(b)
+	p.off += more.n
 	l.at = p.channel
-	return b[:len(b):len(b)], m.size - p.off, nil
+	return more.b[:more.n:more.n], m.size - p.off, nil
 }
 
 // commit sends what Acquire gave; k waits for its end.

@@ -223,14 +223,33 @@ func (l *lane) open() error {
 	return nil
 }
 
+// onGPU tells that the processor does not reach the connection's buffers.
+func (l *lane) onGPU() bool {
+	if l.open() != nil {
+		return false // the call will say why
+	}
+	for _, p := range l.pumps {
+		if p, ok := p.(interface{ onGPU() bool }); ok && p.onGPU() {
+			return true
+		}
+	}
+	return false
+}
+
 // cut ends the connection, which the peer learns of, and all calls. It returns why there are no more messages.
 func (l *lane) cut(err error) error {
 	err = l.fail(err)
 	l.mu.Lock()
 	pumps := l.pumps
 	l.mu.Unlock()
-	for _, p := range pumps {
-		if e := p.cut(); e != nil {
+	for i, c := range l.connectors {
+		var e error
+		if i < len(pumps) {
+			e = pumps[i].cut()
+		} else {
+			e = leaveUnused(c, l.send)
+		}
+		if e != nil {
 			l.comm.log.Warn("transport: a connection that has ended was not closed in order", "peer", l.peer, "error", e)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // Errors are [PeerError]s. When ctx ends before anything of the message has left nothing of it is sent. Later the connection ends, with
 // ErrCut here and an error at the peer: that a part has come cannot be taken back.
 func (c *Communicator) Send(ctx context.Context, peer int, b []byte) error {
-	k := [1]*call{c.newCall(true, peer, b)}
+	k := [1]*call{c.newCall(true, peer, host(b))}
 	drive(ctx, k[:])
 	_, err := k[0].end(c, "send to", peer)
 	return err
@@ -25,7 +25,7 @@ func (c *Communicator) Send(ctx context.Context, peer int, b []byte) error {
 // [SizeError]; those after it come as usual. When ctx ends in the middle of a message that one is lost, too. After the last message
 // of a peer that has closed, the error is ErrPeerClosed over shared memory, and over a network that the peer is gone.
 func (c *Communicator) Recv(ctx context.Context, peer int, b []byte) (int, error) {
-	k := [1]*call{c.newCall(false, peer, b)}
+	k := [1]*call{c.newCall(false, peer, host(b))}
 	drive(ctx, k[:])
 	return k[0].end(c, "receive from", peer)
 }
@@ -33,7 +33,7 @@ func (c *Communicator) Recv(ctx context.Context, peer int, b []byte) (int, error
 // SendRecv sends out to one rank while it receives into in from another, or the same, so that ranks that do so all at once do not
 // wait for each other in a circle. It returns the size of the message received, and the first error; the other half is done all the same.
 func (c *Communicator) SendRecv(ctx context.Context, to int, out []byte, from int, in []byte) (int, error) {
-	k := [2]*call{c.newCall(true, to, out), c.newCall(false, from, in)}
+	k := [2]*call{c.newCall(true, to, host(out)), c.newCall(false, from, host(in))}
 	drive(ctx, k[:])
 	_, err := k[0].end(c, "send to", to)
 	n, e := k[1].end(c, "receive from", from)

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -25,11 +26,13 @@ type ringOut struct {
 	place []byte // from acquire, with room for the header
 }
 
-func (r *ringOut) begin(size int, b []byte) (taken int, ok bool, err error) {
+func (r *ringOut) begin(size int, b span) (taken int, ok bool, err error) {
 	binary.LittleEndian.PutUint64(r.begun[:], uint64(size))
 	n := headerBytes
 	if size <= inlineBytes {
-		taken = copy(r.begun[headerBytes:], b)
+		if taken, err = host(r.begun[headerBytes:]).copy(b); err != nil {
+			return 0, false, err
+		}
 		n += taken
 	}
 	if ok, err = r.s.TrySend(r.begun[:n]); !ok {
@@ -38,13 +41,30 @@ func (r *ringOut) begin(size int, b []byte) (taken int, ok bool, err error) {
 	return taken, true, nil
 }
 
-func (r *ringOut) put(b []byte) (int, error) {
-	b = b[:min(len(b), pieceBytes)]
-	ok, err := r.s.TrySend(b)
+func (r *ringOut) put(b span) (int, error) {
+	if b.c != nil {
+		return r.fetch(b)
+	}
+	piece := b.b[:min(len(b.b), pieceBytes)]
+	ok, err := r.s.TrySend(piece)
 	if !ok {
 		return 0, err
 	}
-	return len(b), nil
+	return len(piece), nil
+}
+
+// fetch is put of memory of a GPU, which is copied into the ring. What fails is sent empty, which is wrong for the peer.
+func (r *ringOut) fetch(b span) (int, error) {
+	n := min(b.n, pieceBytes, r.s.MaxAcquire())
+	dst, err := r.s.Acquire(n)
+	if dst == nil {
+		return 0, err
+	}
+	n, err = host(dst).copy(b.from(0, n))
+	if err != nil {
+		return 0, errors.Join(err, r.s.Commit(0))
+	}
+	return n, r.s.Commit(n)
 }
 
 func (r *ringOut) most() int { return r.s.MaxAcquire() - lineBytes }
@@ -74,35 +94,35 @@ type ringIn struct {
 	r driver.RingReceiver
 }
 
-func (r *ringIn) header() (size int, first []byte, ok bool, err error) {
+func (r *ringIn) header() (size int, first span, ok bool, err error) {
 	b, left, ok, err := r.r.Next()
 	if !ok {
-		return 0, nil, false, ended(err)
+		return 0, span{}, false, ended(err)
 	}
 	if left > 0 || len(b) < headerBytes {
-		return 0, nil, false, fmt.Errorf("%w: a header of %d bytes", ErrProtocol, len(b)+left)
+		return 0, span{}, false, fmt.Errorf("%w: a header of %d bytes", ErrProtocol, len(b)+left)
 	}
 	if size, err = getHeader(b); err != nil {
-		return 0, nil, false, err
+		return 0, span{}, false, err
 	}
 	switch len(b) {
 	case headerBytes, headerBytes + size:
-		return size, b[headerBytes:], true, nil
+		return size, host(b[headerBytes:]), true, nil
 	case lineBytes + size: // from commit
-		return size, b[lineBytes:], true, nil
+		return size, host(b[lineBytes:]), true, nil
 	}
-	return 0, nil, false, fmt.Errorf("%w: %d bytes that begin a message of %d", ErrProtocol, len(b), size)
+	return 0, span{}, false, fmt.Errorf("%w: %d bytes that begin a message of %d", ErrProtocol, len(b), size)
 }
 
-func (r *ringIn) next(rest int) ([]byte, bool, error) {
+func (r *ringIn) next(rest int) (span, bool, error) {
 	b, left, ok, err := r.r.Next()
 	if !ok {
-		return nil, false, ended(err)
+		return span{}, false, ended(err)
 	}
 	if len(b) == 0 || len(b) > rest || left > rest-len(b) {
-		return nil, false, fmt.Errorf("%w: a piece of %d bytes, of which %d are here, of a part of which %d are to come", ErrProtocol, len(b)+left, len(b), rest)
+		return span{}, false, fmt.Errorf("%w: a piece of %d bytes, of which %d are here, of a part of which %d are to come", ErrProtocol, len(b)+left, len(b), rest)
 	}
-	return b, true, nil
+	return host(b), true, nil
 }
 
 // ended puts the end of a ring into words.

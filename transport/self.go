@@ -35,12 +35,14 @@ func match(a, b *call) {
 	if !a.send {
 		a, b = b, a
 	}
-	b.n = len(a.b)
-	if len(a.b) > len(b.b) {
-		b.err = &SizeError{len(a.b), len(b.b)}
+	b.n = a.b.n
+	if a.b.n > b.b.n {
+		b.err = &SizeError{a.b.n, b.b.n}
 		return
 	}
-	copy(b.b, a.b)
+	if _, err := b.b.copy(a.b); err != nil {
+		a.err, b.err = err, err
+	}
 }
 
 // take takes a call out of the queue; false if it is not there any more.

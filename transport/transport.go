@@ -14,6 +14,8 @@
 //	err = comm.Connect(ctx, transport.Pairs(job.Rank(), job.Size(), 2))
 //	err = comm.Send(ctx, 1, []byte("hello"))
 //
+// [Communicator.SendGPU] and [Communicator.RecvGPU] take memory of GPUs.
+//
 // A [Group] is several with any ranks at once; [Communicator.Acquire] and [Communicator.Next] make and read them in the connection's memory.
 //
 // # The loop

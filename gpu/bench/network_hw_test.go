@@ -38,3 +38,13 @@ func TestHWRegister(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Send and Recv of a communicator take the GPU's memory.
+func TestHWMessages(t *testing.T) {
+	d, g, err := open(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	messagesOnOneGPU(t, d, g, ibverbs.WithDrivers(softroce.New(softroce.Config{})), 64<<20+1)
+	must(t, g.Close())
+}

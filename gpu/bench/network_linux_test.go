@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +22,9 @@ import (
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
 	"github.com/purerdma/purerdma/ibverbs/softroce"
+	"github.com/purerdma/purerdma/p2ptransport"
+	"github.com/purerdma/purerdma/socketboot/bootstrap"
+	"github.com/purerdma/purerdma/transport"
 	"github.com/purerdma/purerdma/transport/driver"
 )
 
@@ -219,4 +226,109 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Send and Recv of a communicator take memory of a GPU, over every transport.
+func TestMessagesOnOneGPU(t *testing.T) {
+	d := gputest.New(gputest.Config{OpaqueDMABuf: true})
+	g, err := d.Open(0)
+	must(t, err)
+	net := ibverbs.WithDrivers(softroce.New(softroce.Config{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")},
+		Network: softroce.OnSim(softroce.NewSim(softroce.SimConfig{}))}))
+	messagesOnOneGPU(t, d, g, net, 1<<20+1)
+	must(t, g.Close())
+	if left := d.Left(); len(left) > 0 {
+		t.Errorf("left on the GPU: %v", left)
+	}
+}
+
+func messagesOnOneGPU(t *testing.T, d gpu.Driver, g gpu.Context, net ibverbs.Option, most int) {
+	for name, c := range map[string]struct {
+		ranksConfig
+		p2p *p2ptransport.Config
+	}{
+		"P2P, DIRECT":     {p2p: &p2ptransport.Config{}},
+		"P2P, CUMEM":      {p2p: &p2ptransport.Config{NoDirect: true}},
+		"SHM":             {},
+		"SHM, registered": {ranksConfig: ranksConfig{gpu: g}},
+		"NET, staged":     {ranksConfig: ranksConfig{gpu: g, net: net, driver: d}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &ranks{}
+			comms := pairs(t, r, c.ranksConfig, func(rank int) transport.Transport {
+				if c.p2p == nil {
+					made, err := r.transport(c.ranksConfig, rank)
+					must(t, err)
+					return made
+				}
+				config := *c.p2p
+				config.Driver, config.GPU, config.Log = d, g, slog.New(slog.DiscardHandler)
+				p, err := p2ptransport.New(config)
+				must(t, err)
+				r.close = append(r.close, p.Close)
+				return p
+			})
+			e, err := newEnd(g, most)
+			must(t, err)
+			for i, n := range []int{0, 1, 7, 4096, 1 << 17, most} {
+				must(t, message(comms, e, n, byte(i)))
+			}
+			start := time.Now()
+			must(t, message(comms, e, most, 99))
+			t.Logf("%d bytes, checked: %v", most, time.Since(start))
+			must(t, errors.Join(r.Close(), e.close()))
+		})
+	}
+}
+
+// pairs is two communicators that are connected for messages.
+func pairs(t *testing.T, r *ranks, c ranksConfig, made func(rank int) transport.Transport) (comms [2]*transport.Communicator) {
+	transports := [2]transport.Transport{made(0), made(1)}
+	var all sync.WaitGroup
+	for rank, job := range bootstrap.InMemory(2, nil) {
+		r.close = append(r.close, job.Close)
+		self := driver.PeerInfo{}
+		if c.net != nil {
+			self.HostHash = uint64(rank + 1)
+		}
+		all.Go(func() {
+			v := transport.Variables{Buffers: driver.DefaultBuffers}
+			var err error
+			comms[rank], err = transport.New(t.Context(), transport.Config{Job: job, Channels: 1, Variables: &v, Self: self,
+				Transports: transports[rank : rank+1], Log: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				err = comms[rank].Connect(t.Context(), transport.Pairs(rank, 2, 1))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, comm := range comms {
+		if comm != nil {
+			r.close = append(r.close, comm.Close)
+		}
+	}
+	if t.Failed() {
+		_ = r.Close()
+		t.FailNow()
+	}
+	return comms
+}
+
+// message moves n bytes from e's source into its destination and compares them.
+func message(comms [2]*transport.Communicator, e *end, n int, salt byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	p := &path{g: e.g, e: e}
+	return checked(p, n, salt, func() error {
+		sent := make(chan error, 1)
+		go func() { sent <- comms[0].SendGPU(ctx, 1, transport.GPUMemory{Context: e.g, Ptr: e.src, Bytes: n}) }()
+		got, err := comms[1].RecvGPU(ctx, 0, transport.GPUMemory{Context: e.g, Ptr: e.dst, Bytes: n})
+		if err == nil && got != n {
+			err = fmt.Errorf("%d bytes came, want %d", got, n)
+		}
+		return errors.Join(err, <-sent)
+	})
 }
