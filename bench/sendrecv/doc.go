@@ -8,10 +8,9 @@
 //
 // # Transports
 //
-// Each pair of ranks takes the first transport that can: shared memory on one host, else the network; --transport forces one. P2P is
-// between GPUs' memories and moves no messages of processors, so it is not among them. Where there is no RDMA device the network is
-// softroce. --hosts tells the ranks to be on that many hosts, in blocks, so that one machine uses both. NCCL's variables
-// count (NCCL_BUFFSIZE, NCCL_SOCKET_IFNAME and so on: purerdma variables).
+// Each pair of ranks takes the first transport that can: shared memory on one host, else the network; --transport forces one. P2P needs
+// GPUs and is not among them. Where there is no RDMA device the network is softroce. --hosts tells the ranks to be on that many hosts, in
+// blocks, so that one machine uses both. NCCL's variables count (NCCL_BUFFSIZE, NCCL_SOCKET_IFNAME and so on: purerdma variables).
 //
 // # What is measured
 //
