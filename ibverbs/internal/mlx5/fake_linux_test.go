@@ -77,7 +77,7 @@ func newFake() *fakeMLX5 {
 	k.Commands[uapi.CmdQueryDevice|uapi.CmdFlagExtended] = func(c *uverbstest.Call) error {
 		resp := uapi.ExQueryDeviceResp{ResponseLength: uint32(len(bytesOf(&uapi.ExQueryDeviceResp{})))}
 		resp.Base.MaxQPWR, resp.Base.MaxSGE, resp.Base.MaxCQE, resp.Base.AtomicCap, resp.Base.PhysPortCnt = 1<<15, 30, 1<<22, 1, 1
-		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ, resp.Base.MaxMW = 8, 8, 8, 8
+		resp.Base.MaxMcastGrp, resp.Base.MaxAH, resp.Base.MaxSRQ, resp.Base.MaxSRQSGE, resp.Base.MaxMW = 8, 8, 8, 31, 8
 		resp.Base.DeviceCapFlags, resp.Base.MaxQPRdAtom, resp.Base.MaxQPInitRdAtom = uapi.DeviceMemWindowType2B, 16, 16
 		c.SetOut(uapi.AttrCoreOut, bytesOf(&resp))
 		return nil

@@ -67,7 +67,7 @@ func (p *PD) CreateSRQ(c driver.SRQConfig) (driver.SRQ, error) {
 	}
 	if err := errors.Join(
 		within("the number of receives", c.WR, 1, most),
-		within("the number of scatter entries", c.SGE, 0, p.dev.maxRQDesc/mlx5prm.DSUnit-1),
+		within("the number of scatter entries", c.SGE, 0, min(p.dev.attr.MaxSRQSGE, p.dev.maxRQDesc/mlx5prm.DSUnit-1)),
 		within("the limit", c.Limit, 0, c.WR)); err != nil {
 		return nil, err
 	}
