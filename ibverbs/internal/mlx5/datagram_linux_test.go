@@ -274,3 +274,22 @@ func TestProbes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDatagramsAndInlineDataAllocateNothing(t *testing.T) {
+	r := newRig(t, newFake(), 64, driver.QPConfig{Type: driver.UD, Cap: small})
+	to, data := r.to(farAway), []byte("hello")
+	var wcs [2]driver.WC
+	if n := testing.AllocsPerRun(100, func() {
+		block := r.qp.sq.cur
+		wr := [1]driver.SendWR{{Op: driver.OpSend, Flags: driver.Signaled, Inline: data, UD: to}}
+		_, err1 := r.qp.PostSend(wr[:])
+		_, err2 := r.qp.PostRecv([]driver.RecvWR{{}})
+		r.complete(mlx5prm.CQEReq, block, nil)
+		r.complete(mlx5prm.CQERespSend, r.qp.rq.head-1, nil)
+		if got, err := r.cq.Poll(wcs[:]); got != 2 || errors.Join(err, err1, err2) != nil {
+			t.Fatal(got, err, err1, err2)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
