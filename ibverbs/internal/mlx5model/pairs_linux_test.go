@@ -89,8 +89,8 @@ func TestTrapped(t *testing.T) {
 	l := newLab(t, "ibv_rc_pingpong", "ib_send_lat")
 	t.Setenv("MLX5MODEL_TRAP", "1")
 	for i, c := range []string{
-		"ib_send_lat -n 20 -e -F", "ibv_rc_pingpong -n 50 -c -e",
-		"ibv_srq_pingpong -n 50 -c", "ib_write_bw -n 64 -l 16 -F", "ib_write_lat -n 20 -I 64 -s 64 -F",
+		"ib_send_lat -n 8 -e -F", "ibv_rc_pingpong -n 20 -c -e",
+		"ibv_srq_pingpong -n 20 -c", "ib_write_bw -n 64 -l 16 -F", "ib_write_lat -n 8 -I 64 -s 64 -F",
 	} {
 		if testing.Short() && i >= 2 {
 			return

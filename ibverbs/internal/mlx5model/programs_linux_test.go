@@ -60,7 +60,7 @@ func newLab(t *testing.T, programs ...string) *lab {
 }
 
 // patience is what a program may take, on a loaded machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // command is a program on the model. It is killed when the test is over, or late.
 func (l *lab) command(t *testing.T, program string, args ...string) *exec.Cmd {
