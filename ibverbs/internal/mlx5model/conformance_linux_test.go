@@ -26,17 +26,7 @@ func TestConformance(t *testing.T) {
 					t.Error("model: " + s)
 				}
 			}})
-			open := func(t testing.TB) driver.Context {
-				ds, err := ourDriver(t, m, c.cqe).Devices()
-				if err != nil || len(ds) != 1 {
-					t.Fatalf("%d devices, %v", len(ds), err)
-				}
-				dev, err := ds[0].Open()
-				if err != nil {
-					t.Fatal(err)
-				}
-				return dev
-			}
+			open := func(t testing.TB) driver.Context { return openOurs(t, NewLocal(m), c.cqe) }
 			drivertest.Run(t, drivertest.Config{
 				Open: func(t testing.TB) (a, b drivertest.End) {
 					a = drivertest.End{Context: open(t), Port: 1}

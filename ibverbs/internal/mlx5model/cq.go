@@ -20,7 +20,7 @@ type cq struct {
 	buf, db uint64
 	n       uint32 // entries
 	stride  uint32
-	pi      uint32 // completions written
+	pi, ci  uint32 // completions written, and read as far as is known
 	used    int    // queue pairs that complete here
 	overrun bool
 
@@ -120,6 +120,19 @@ func (c *call) createCompChannel([]byte) ([]byte, error) {
 	return make([]byte, 4), err
 }
 
+// full says whether no entry is the adapter's. The program's index is read when the one
+// that was read last leaves no room.
+func (q *cq) full() bool {
+	if q.overrun || (q.pi-q.ci)&mlx5prm.CIMask < q.n {
+		return q.overrun
+	}
+	var record [4]byte
+	if q.c.mem.read(q.db, record[:]) == nil {
+		q.ci = binary.BigEndian.Uint32(record[:])
+	}
+	return (q.pi-q.ci)&mlx5prm.CIMask >= q.n
+}
+
 // inline says whether n bytes have room in a completion.
 func (q *cq) inline(n int) bool { return n > 0 && n <= int(q.stride)/2 }
 
@@ -128,12 +141,7 @@ var start = time.Now()
 // add writes a completion. inline is data that goes with it, in the bytes in front of
 // it or in its own first half (InlineScatter32). The owner's byte is written last.
 func (q *cq) add(e *mlx5prm.CQE, opcode uint8, inline []byte) {
-	var record [4]byte
-	if q.c.mem.read(q.db, record[:]) != nil {
-		return
-	}
-	ci := binary.BigEndian.Uint32(record[:])
-	if q.overrun || (q.pi-ci)&mlx5prm.CIMask >= q.n {
+	if q.full() {
 		if !q.overrun {
 			q.overrun = true
 			q.c.m.faultf("CQ %#x is overrun", q.num)

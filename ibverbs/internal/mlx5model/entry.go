@@ -61,7 +61,7 @@ func mayPost(kind driver.QPType, op uint8) bool {
 // so many basic blocks. An error is a fault of the program's.
 func (q *qp) next(posted uint16) (*entry, error) {
 	e := &entry{index: q.sqCI, blocks: 1}
-	b, err := q.blocks(e.index, mlx5prm.DSUnit)
+	b, err := q.blocks(e.index, mlx5prm.SendBB)
 	if err != nil {
 		return e, err
 	}
@@ -77,10 +77,12 @@ func (q *qp) next(posted uint16) (*entry, error) {
 	case !mayPost(q.kind, op):
 		return e, fmt.Errorf("%v has no opcode %#x", q.kind, op)
 	}
-	if b, err = q.blocks(e.index, e.DS()*mlx5prm.DSUnit); err != nil {
-		return e, err
+	if e.blocks > 1 {
+		if b, err = q.blocks(e.index, e.DS()*mlx5prm.DSUnit); err != nil {
+			return e, err
+		}
 	}
-	return e, e.parse(q.kind, b[mlx5prm.DSUnit:])
+	return e, e.parse(q.kind, b[mlx5prm.DSUnit:e.DS()*mlx5prm.DSUnit])
 }
 
 // blocks is the first n bytes of the entry at a basic block, which goes on at the start

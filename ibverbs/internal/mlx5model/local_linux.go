@@ -13,7 +13,8 @@ import (
 // It implements uverbs.Kernel.
 type Local struct {
 	uverbs.Linux
-	m *Model
+	m       *Model
+	trapped bool // somebody catches stores, and tells the contexts
 
 	mu   sync.Mutex
 	open map[int]*localFile
@@ -38,7 +39,7 @@ func (l *Local) Open(string) (int, uint64, error) {
 		return -1, 0, err
 	}
 	f := &localFile{pages: pages, number: map[uint32]eventFile{}}
-	f.context = l.m.open(process(os.Getpid()), f, pages, false)
+	f.context = l.m.open(process(os.Getpid()), f, pages, l.trapped)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[pages.fd] = f

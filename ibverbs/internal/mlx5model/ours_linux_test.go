@@ -4,6 +4,7 @@ import (
 	stdcontext "context"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,21 +14,21 @@ import (
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/kernel"
 	"github.com/purerdma/purerdma/ibverbs/internal/mlx5"
+	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 	"github.com/purerdma/purerdma/internal/hwtest"
 	"github.com/purerdma/purerdma/internal/pingpong"
 )
 
 // ourDriver is the driver of package mlx5 in a world whose only device is the model. What
 // the environment would ask for is asked for here.
-func ourDriver(t testing.TB, m *Model, cqe int) driver.Driver {
-	t.Helper()
+func ourDriver(k uverbs.Kernel, cqe int) driver.Driver {
 	sys := fstest.MapFS{}
 	for name, text := range sysfs() {
 		sys[filepath.ToSlash(name)] = &fstest.MapFile{Data: []byte(text + "\n")}
 	}
 	sys["class/infiniband/mlx5_0/device/driver"] = &fstest.MapFile{Data: []byte("../../../bus/pci/drivers/mlx5_core"), Mode: fs.ModeSymlink}
 	return kernel.New(kernel.World{
-		Kernel:        NewLocal(m),
+		Kernel:        k,
 		Sys:           sys,
 		Dev:           fstest.MapFS{"infiniband/uverbs0": &fstest.MapFile{}},
 		DevDir:        "/dev",
@@ -37,6 +38,20 @@ func ourDriver(t testing.TB, m *Model, cqe int) driver.Driver {
 		InterfaceName: func(int) string { return "" },
 		NetDevice:     func(string) (string, error) { return "", syscall.ENODEV },
 	}, mlx5.Provider{Allowed: true, CQESize: cqe})
+}
+
+// openOurs opens the model by our driver.
+func openOurs(t testing.TB, k uverbs.Kernel, cqe int) driver.Context {
+	t.Helper()
+	ds, err := ourDriver(k, cqe).Devices()
+	if err != nil || len(ds) != 1 {
+		t.Fatalf("%d devices, %v", len(ds), err)
+	}
+	dev, err := ds[0].Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
 }
 
 // TestPingpongWithOurs has rdma-core's programs on libmlx5 at one end, and our driver at the
@@ -57,7 +72,7 @@ func TestPingpongWithOurs(t *testing.T) {
 		}
 		for _, serves := range []bool{false, true} {
 			t.Run(s.Kind.Program()+map[bool]string{false: ", client", true: ", server"}[serves], func(t *testing.T) {
-				dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(t, l.m, 0)))
+				dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(l.m), 0)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -73,6 +88,89 @@ func TestPingpongWithOurs(t *testing.T) {
 				at := hwtest.Place{Device: "mlx5_0", Port: 1, GID: gids[0], MTU: ibverbs.MTU4096, Link: ibverbs.LinkInfiniBand}
 				s.Run(t, dev, at, at, serves)
 			})
+		}
+	}
+}
+
+// TestIndicesPassTheirWidth sends so much that the indices of both queues, which have 16
+// bits, begin again.
+func TestIndicesPassTheirWidth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const batch, rounds = 64, 1<<16/64 + 40
+	m := New(Config{Fault: func(s string) { t.Error("model: " + s) }})
+	dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(m), 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pd, err := dev.AllocPD()
+	must(err)
+	cq, err := dev.CreateCQ(4 * batch)
+	must(err)
+	var qps [2]*ibverbs.QP
+	for i := range qps {
+		qps[i], err = pd.CreateQP(ibverbs.QPConfig{Type: ibverbs.RC, SendCQ: cq, RecvCQ: cq, Cap: ibverbs.QPCap{SendWR: batch, RecvWR: batch, SendSGE: 1, RecvSGE: 1}})
+		must(err)
+	}
+	for i, q := range qps {
+		for _, s := range []struct {
+			attr ibverbs.QPAttr
+			mask ibverbs.QPMask
+		}{
+			{ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1}, ibverbs.QPPort | ibverbs.QPPKeyIndex | ibverbs.QPAccessFlags},
+			{ibverbs.QPAttr{State: ibverbs.StateRTR, AH: ibverbs.AHAttr{DLID: lid, Port: 1}, PathMTU: ibverbs.MTU1024, DestQPN: qps[1-i].Num(), MinRNRTimer: 1},
+				ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs.QPDestQPN | ibverbs.QPRQPSN | ibverbs.QPMaxDestRdAtomic | ibverbs.QPMinRNRTimer},
+			{ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
+				ibverbs.QPSQPSN | ibverbs.QPTimeout | ibverbs.QPRetryCnt | ibverbs.QPRNRRetry | ibverbs.QPMaxQPRdAtomic},
+		} {
+			must(q.Modify(&s.attr, s.mask|ibverbs.QPStateMask))
+		}
+	}
+	var sends [batch]ibverbs.SendWR
+	var recvs [batch]ibverbs.RecvWR
+	wcs := make([]ibverbs.WC, 2*batch)
+	for round := range rounds {
+		for i := range batch {
+			id := uint64(round*batch + i)
+			recvs[i] = ibverbs.RecvWR{ID: id}
+			sends[i] = ibverbs.SendWR{ID: id, Op: ibverbs.OpSendWithImm, Imm: uint32(id)}
+		}
+		sends[batch-1].Flags = ibverbs.Signaled
+		_, err := qps[1].PostRecv(recvs[:]...)
+		must(err)
+		_, err = qps[0].PostSend(sends[:]...)
+		must(err)
+		sent, received := uint64(round*batch), uint64(round*batch)
+		for until := uint64((round + 1) * batch); sent < until || received < until; {
+			n, err := cq.Poll(wcs)
+			must(err)
+			for i := range wcs[:n] {
+				wc := &wcs[i]
+				must(cq.Err(wc))
+				if wc.QPN == qps[0].Num() {
+					sent = wc.ID + 1
+					continue
+				}
+				if wc.ID != received || wc.Imm != uint32(received) {
+					t.Fatalf("receive %d came with %d, want %d", wc.ID, wc.Imm, received)
+				}
+				received++
+			}
+			if n == 0 {
+				runtime.Gosched()
+			}
 		}
 	}
 }

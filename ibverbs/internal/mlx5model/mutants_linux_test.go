@@ -1,0 +1,118 @@
+package mlx5model
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// mutants are faults to plant in the driver: one text of a file for another.
+var mutants = []struct{ name, file, old, planted string }{
+	{"nothing", "", "", ""},
+	{"no record of sends", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n", "_ = q.record\n"},
+	{"record behind the doorbell", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n",
+		"defer mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n"},
+	{"record one too far", "sendqueue.go", "mlx5prm.Word(q.cur&mlx5prm.CounterMask)", "mlx5prm.Word((q.cur+1)&mlx5prm.CounterMask)"},
+	{"no record of receives", "recvqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.head&mlx5prm.CounterMask))\n", "_ = q.record\n"},
+	{"wrong index", "sendqueue.go", "c.SetOp(0, uint16(q.cur), op.code)", "c.SetOp(0, uint16(q.cur)+1, op.code)"},
+	{"index counts requests", "sendqueue.go", "q.cur += (ds + 3) / 4", "q.cur++"},
+	{"ds too large", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn, int(ds)+1)"},
+	{"ds too small", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn, int(ds)-1)"},
+	{"wrong QPN", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn^1, int(ds))"},
+	{"inline data not marked", "sendqueue.go", "uint32(len(data)) | mlx5prm.InlineSeg", "uint32(len(data))"},
+	{"no completion asked for", "sendqueue.go", "flags |= mlx5prm.CtrlCQUpdate", "flags |= 0"},
+	{"list of a receive not ended", "recvqueue.go", "d.LKey.Set(mlx5prm.InvalidLKey)", "d.LKey.Set(0)"},
+	{"completions not the device's at first", "cq.go", "OpOwn = mlx5prm.Initial", "OpOwn = 0"},
+	{"stale owner bit", "cq.go", "mlx5prm.OpOwn(mmio.LoadAcquire32(q.last(q.where(i)))), i, q.n)", "mlx5prm.OpOwn(mmio.LoadAcquire32(q.last(q.where(i)))), i&(q.n-1), q.n)"},
+	{"completions not given back", "cq.go", "mmio.Store32(q.record, mlx5prm.Word(q.ci&mlx5prm.CIMask))\n", "_ = q.record\n"},
+	{"no record of the arm", "cq.go", "mmio.Store32(c.arm, mlx5prm.Word(w))\n", "_ = c.arm\n"},
+	{"another CQ armed", "cq.go", "mlx5prm.ArmRegister(w, c.num)", "mlx5prm.ArmRegister(w, c.num+1)"},
+	{"no fence before the record of sends", "sendqueue.go", "mmio.StoreFence()\n\tmmio.Store32", "mmio.Store32"},
+	{"no fence before the record of receives", "recvqueue.go", "mmio.StoreFence()\n\tmmio.Store32", "mmio.Store32"},
+	{"no fence before the register", "uar.go", "mmio.StoreFence()\n\tmmio.Store64", "mmio.Store64"},
+	{"no fence behind the register", "uar.go", "mlx5prm.SendRegister(c))\n\tmmio.StoreFence()", "mlx5prm.SendRegister(c))"},
+	{"no fence before a copied entry", "uar.go", "mmio.StoreFence()\n\tdst :=", "dst :="},
+	{"no fence behind a copied entry", "uar.go", "v.block(off+at))\n\t}\n\tmmio.StoreFence()", "v.block(off+at))\n\t}"},
+	{"no fence before the arm", "cq.go", "mlx5prm.Word(w))\n\tmmio.StoreFence()", "mlx5prm.Word(w))"},
+	{"no fence before what a completion says", "cq.go", "mmio.LoadFence()\n\treturn true", "return true"},
+	{"no fence before completions are given back", "cq.go", "mmio.LoadFence()\n\tmmio.Store32", "mmio.Store32"},
+	{"doorbell in another page", "qp.go", "BFRegIndex: q.sq.bell.page", "BFRegIndex: q.sq.bell.page - 1"},
+	{"attribute missing from a mask", "ece.go", "ModifyQP(q.h, a, mask)", "ModifyQP(q.h, a, mask&^driver.QPMinRNRTimer)"},
+	{"queues in the wrong order", "qp.go", "viewOf(q.mem, recvBytes, sendBytes)", "viewOf(q.mem, 0, sendBytes)"},
+}
+
+// TestMutants builds the driver with one fault after the other, on a package mmio that
+// tells of every store and fence, and sees that the model or the trace catches each. That
+// takes minutes, so it is done on demand: by default the driver is only built as it is.
+func TestMutants(t *testing.T) {
+	tool, err := exec.LookPath("go")
+	switch {
+	case testing.Short():
+		t.Skip("builds the driver anew")
+	case runtime.GOARCH != "amd64":
+		t.Skip("the traced package mmio is that of amd64")
+	case err != nil:
+		t.Skip(err)
+	}
+	for _, m := range mutants {
+		if m.file != "" && os.Getenv("PURERDMA_MUTANTS") == "" {
+			t.Log("set PURERDMA_MUTANTS=1 to plant faults, which takes minutes")
+			break
+		}
+		t.Run(m.name, func(t *testing.T) {
+			dir := t.TempDir()
+			replace := map[string]string{}
+			over := func(file, by string) { // by nothing: the file is left out
+				for _, name := range []*string{&file, &by} {
+					if *name == "" {
+						continue
+					}
+					var err error
+					if *name, err = filepath.Abs(*name); err != nil {
+						t.Fatal(err)
+					}
+				}
+				replace[file] = by
+			}
+			over("../../../internal/mmio/stores_asm.go", "testdata/traced/mmio.go")
+			over("../../../internal/mmio/mmio_amd64.s", "")
+			over("traced_linux_test.go", "testdata/traced/traced_linux_test.go")
+			if m.file != "" {
+				file := filepath.Join("../mlx5", m.file)
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := strings.Count(string(text), m.old); n != 1 {
+					t.Fatalf("%q is %d times in %s", m.old, n, file)
+				}
+				mutant := filepath.Join(dir, m.file)
+				if err := os.WriteFile(mutant, []byte(strings.Replace(string(text), m.old, m.planted, 1)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				over(file, mutant)
+			}
+			list, err := json.Marshal(map[string]any{"Replace": replace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			overlay, test := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+			if err := os.WriteFile(overlay, list, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), tool, "test", "-c", "-vet=off", "-overlay", overlay, "-o", test, ".").CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			out, err := exec.CommandContext(t.Context(), test, "-test.run", "^TestTraced$", "-test.timeout", "1m").CombinedOutput()
+			if caught := err != nil; caught != (m.file != "") {
+				t.Errorf("the test ended with %v\n%s", err, out)
+			} else {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}

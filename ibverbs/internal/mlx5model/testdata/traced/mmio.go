@@ -1,0 +1,52 @@
+// Package mmio, in a build for TestMutants: each store and each fence is told to Traced
+// after it was made.
+package mmio
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// ForDevices is that of the package.
+const ForDevices = true
+
+// What is told.
+const (
+	Store = iota
+	Register
+	Block
+	Stored
+	Loaded
+)
+
+// Traced is told. at and v are of a store.
+var Traced = func(what int, at uintptr, v uint64) {}
+
+// Store32 is a store to a record.
+func Store32(p *uint32, v uint32) {
+	atomic.StoreUint32(p, v)
+	Traced(Store, uintptr(unsafe.Pointer(p)), uint64(v))
+}
+
+// Store64 is a store to a register.
+func Store64(p *uint64, v uint64) {
+	atomic.StoreUint64(p, v)
+	Traced(Register, uintptr(unsafe.Pointer(p)), v)
+}
+
+// CopyBlock is a copy into a register.
+func CopyBlock(dst, src *[8]uint64) {
+	for i := range dst {
+		atomic.StoreUint64(&dst[i], src[i])
+	}
+	Traced(Block, uintptr(unsafe.Pointer(dst)), src[0])
+}
+
+// StoreFence is that of the package.
+func StoreFence() { Traced(Stored, 0, 0) }
+
+// LoadFence is that of the package.
+func LoadFence() { Traced(Loaded, 0, 0) }
+
+// FullFence is that of the package.
+func FullFence() { Traced(Stored, 0, 0) }
