@@ -21,6 +21,7 @@ func init() {
 	commands = map[uint32]command{
 		uapi.CmdQueryDevice:       {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
 		uapi.CmdAllocPD:           {"ALLOC_PD", 8, 4, (*call).allocPD},
+		uapi.CmdCreateAH:          {"CREATE_AH", 56, 4, (*call).createAH},
 		uapi.CmdRegMR:             {"REG_MR", 40, 12, (*call).regMR},
 		uapi.CmdCreateCompChannel: {"CREATE_COMP_CHANNEL", 8, 4, (*call).createCompChannel},
 		uapi.CmdModifyQP:          {"MODIFY_QP", 112, 0, (*call).modifyQP},

@@ -1,7 +1,6 @@
 package mlx5model
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,25 +10,27 @@ import (
 )
 
 // TestConformance is what every driver does, done by ours on the model: between two
-// contexts and within one, with completions of both sizes.
+// contexts and within one, with both link layers, and completions of both sizes.
 func TestConformance(t *testing.T) {
 	for _, c := range []struct {
-		cqe  int
-		both bool // ends have one context
-	}{{64, false}, {128, true}} {
-		if testing.Short() && c.both {
+		name     string
+		ethernet bool
+		cqe      int
+		both     bool // ends have one context
+	}{{"InfiniBand", false, 64, false}, {"Ethernet", true, 128, true}} {
+		if testing.Short() && c.ethernet {
 			return
 		}
-		t.Run(fmt.Sprintf("completions of %d bytes", c.cqe), func(t *testing.T) {
-			m := New(Config{Fault: func(s string) {
+		t.Run(c.name, func(t *testing.T) {
+			m := New(Config{Ethernet: c.ethernet, Fault: func(s string) {
 				if !strings.Contains(s, "overrun") { // which the suite means
 					t.Error("model: " + s)
 				}
 			}})
-			open := func(t testing.TB) driver.Context { return openOurs(t, NewLocal(m), c.cqe) }
+			open := func(t testing.TB) driver.Context { return openOurs(t, NewLocal(m), m.config, c.cqe) }
 			drivertest.Run(t, drivertest.Config{
 				Open: func(t testing.TB) (a, b drivertest.End) {
-					a = drivertest.End{Context: open(t), Port: 1}
+					a = drivertest.End{Context: open(t), Port: 1, GIDIndex: len(m.config.gids()) - 1}
 					b = a
 					if !c.both {
 						b.Context = open(t)

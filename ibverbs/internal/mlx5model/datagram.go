@@ -11,7 +11,7 @@ import (
 // it came without a global route header.
 const grhSize = 40
 
-// avGlobal in AV.GRHGIDFL says that a datagram has a global route header.
+// avGlobal in AV.GRHGIDFL says that a datagram has a global route header, on InfiniBand.
 const avGlobal = 1 << 30
 
 // ownQKey in a Q key stands for the sending queue pair's.
@@ -20,7 +20,8 @@ const ownQKey = 1 << 31
 // datagram delivers b if somebody takes it.
 func (q *qp) datagram(e *entry, b []byte) {
 	p := q.c.m.qps[e.av.DQPDCT.Get()&0xffffff]
-	global := e.av.GRHGIDFL.Get()&avGlobal != 0
+	config := &q.c.m.config
+	global := config.Ethernet || e.av.GRHGIDFL.Get()&avGlobal != 0
 	key := e.av.QKey.Get()
 	if key&ownQKey != 0 {
 		key = q.attr.QKey
@@ -28,7 +29,10 @@ func (q *qp) datagram(e *entry, b []byte) {
 	switch {
 	case p == nil, p.kind != driver.UD, !p.receives(), p.attr.QKey != key:
 		return
-	case global && e.av.RGID != gid().GID, !global && e.av.RLID.Get() != lid:
+	case global && !config.routes(uint8(e.av.GRHGIDFL.Get()>>20), e.av.RGID), !global && e.av.RLID.Get() != lid:
+		return
+	case config.Ethernet && e.av.RMAC != mac:
+		q.c.m.faultf("queue pair %#x sends a datagram to the MAC %x", q.num, e.av.RMAC)
 		return
 	}
 	r := p.nextReceive()
@@ -41,7 +45,9 @@ func (q *qp) datagram(e *entry, b []byte) {
 	}
 	c := mlx5prm.CQE{}
 	c.ByteCnt.Set(uint32(len(b) + grhSize))
-	c.SLID.Set(lid)
+	if !config.Ethernet {
+		c.SLID.Set(lid)
+	}
 	flags := uint32(e.av.StatRateSL&0xf)<<24 | q.num
 	if global {
 		flags |= 1 << 28
@@ -55,7 +61,7 @@ func (q *qp) datagram(e *entry, b []byte) {
 		opcode, c.ImmInvalPKey = mlx5prm.CQERespSendImm, e.Imm
 	}
 	head, rest := split(r.data, grhSize)
-	if global && !p.scatter(head, routeHeader(e, len(b))) || !p.scatter(rest, b) {
+	if global && !p.scatter(head, config.routeHeader(e, len(b))) || !p.scatter(rest, b) {
 		p.unfit(r, mlx5prm.SyndromeLocalProtErr, 0)
 		return
 	}
@@ -85,7 +91,7 @@ func split(pieces []piece, n uint64) (head, rest []piece) {
 }
 
 // routeHeader is the global route header of a datagram of n bytes.
-func routeHeader(e *entry, n int) []byte {
+func (c Config) routeHeader(e *entry, n int) []byte {
 	const (
 		version   = 6 << 28
 		nextIBTA  = 0x1b
@@ -94,6 +100,6 @@ func routeHeader(e *entry, n int) []byte {
 	b := binary.BigEndian.AppendUint32(nil, version|uint32(e.av.TClass)<<20|e.av.GRHGIDFL.Get()&0xfffff)
 	b = binary.BigEndian.AppendUint16(b, uint16((n+3)&^3+transport))
 	b = append(b, nextIBTA, e.av.HopLimit)
-	from := gid().GID
+	from := c.gids()[e.av.GRHGIDFL.Get()>>20&0xff].GID
 	return append(append(b, from[:]...), e.av.RGID[:]...)
 }

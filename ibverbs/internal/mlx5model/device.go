@@ -10,30 +10,29 @@ import (
 
 // What the adapter says of itself: a ConnectX-6 (device 0x101b of vendor 0x15b3).
 const (
-	vendorID       = 0x02c9
-	partID         = 0x101b
-	fwMajor        = 20
-	fwMinor        = 31
-	fwSub          = 1014
-	nodeGUID       = 0x0c42a10300123456
-	subnet         = 0xfe80000000000000
-	lid            = 0x11
-	maxQPWR        = 1 << 15
-	maxSGE         = 30
-	maxCQE         = 1<<22 - 1
-	maxRdAtomic    = 16
-	compVectors    = 2
-	maxSQDesc      = 1024
-	maxRQDesc      = 512
-	maxMessage     = 1 << 30
-	gidTable       = 8
-	maxSRQWR       = 1<<15 - 1
-	maxSRQSGE      = 31
-	deviceMajor    = 231
-	deviceMinor    = 192
-	linkInfiniband = 1
-	portActive     = 4
-	mtu4096        = 5
+	vendorID    = 0x02c9
+	partID      = 0x101b
+	fwMajor     = 20
+	fwMinor     = 31
+	fwSub       = 1014
+	nodeGUID    = 0x0c42a10300123456
+	subnet      = 0xfe80000000000000
+	lid         = 0x11
+	maxQPWR     = 1 << 15
+	maxSGE      = 30
+	maxCQE      = 1<<22 - 1
+	maxRdAtomic = 16
+	compVectors = 2
+	maxSQDesc   = 1024
+	maxRQDesc   = 512
+	maxMessage  = 1 << 30
+	gidTable    = 8
+	maxSRQWR    = 1<<15 - 1
+	maxSRQSGE   = 31
+	deviceMajor = 231
+	deviceMinor = 192
+	portActive  = 4
+	mtu4096     = 5
 )
 
 // getContext answers GET_CONTEXT, once. DEVX is for programs with CAP_NET_RAW: the model
@@ -112,46 +111,4 @@ func (c *call) exQueryDevice([]byte) ([]byte, error) {
 	r.ResponseLength = uint32(min(len(bytesOf(&r)), c.room(uapi.AttrCoreOut)))
 	own := append(u32(0), u32(uint32(c.room(uapi.AttrUHWOut)))...)
 	return bytesOf(&r), c.out(uapi.AttrUHWOut, own)
-}
-
-func (c *call) queryPort() error {
-	if c.number(uapi.AttrQueryPortPortNum) != 1 {
-		return syscall.EINVAL
-	}
-	r := uapi.QueryPortRespEx{LegacyResp: uapi.QueryPortResp{
-		MaxMsgSz: maxMessage, GIDTblLen: gidTable, PKeyTblLen: 128, LID: lid, SMLID: 1, State: portActive, MaxMTU: mtu4096, ActiveMTU: mtu4096,
-		MaxVLNum: 2, ActiveWidth: 2, ActiveSpeed: 64, PhysState: 5, LinkLayer: linkInfiniband,
-	}}
-	return c.out(uapi.AttrQueryPortResp, bytesOf(&r))
-}
-
-// gid is an entry of the port's table: only the first is there.
-func gid() uapi.GIDEntry {
-	e := uapi.GIDEntry{PortNum: 1}
-	binary.BigEndian.PutUint64(e.GID[:], subnet)
-	binary.BigEndian.PutUint64(e.GID[8:], nodeGUID)
-	return e
-}
-
-func (c *call) queryGIDTable() error {
-	e := gid()
-	if c.number(uapi.AttrQueryGIDTableEntrySize) != uint64(len(bytesOf(&e))) || c.number(uapi.AttrQueryGIDTableFlags) != 0 {
-		return syscall.EINVAL
-	}
-	if c.room(uapi.AttrQueryGIDTableRespEntries) < len(bytesOf(&e)) {
-		return syscall.EINVAL
-	}
-	return c.outs(map[uint16][]byte{uapi.AttrQueryGIDTableRespEntries: bytesOf(&e), uapi.AttrQueryGIDTableRespNumEntries: u64(1)})
-}
-
-func (c *call) queryGIDEntry() error {
-	index := c.number(uapi.AttrQueryGIDEntryGIDIndex)
-	switch {
-	case c.number(uapi.AttrQueryGIDEntryFlags) != 0, c.number(uapi.AttrQueryGIDEntryPort) != 1, index >= gidTable:
-		return syscall.EINVAL
-	case index != 0:
-		return syscall.ENODATA
-	}
-	e := gid()
-	return c.out(uapi.AttrQueryGIDEntryRespEntry, bytesOf(&e))
 }

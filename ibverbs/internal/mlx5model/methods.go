@@ -94,6 +94,7 @@ func init() {
 			uapi.AttrUHWIn:               uhwIn, uapi.AttrUHWOut: uhwOut,
 		}, (*call).createSRQ},
 		{uapi.ObjectSRQ, uapi.MethodSRQDestroy}: destroys("SRQ_DESTROY", 4, (*call).destroySRQ),
+		{uapi.ObjectAH, uapi.MethodAHDestroy}:   destroys("AH_DESTROY", 0, (*call).destroyAH),
 		{uapi.ObjectPD, uapi.MethodPDDestroy}:   destroys("PD_DESTROY", 0, (*call).destroyPD),
 		{uapi.ObjectMR, uapi.MethodMRDestroy}:   destroys("MR_DESTROY", 0, (*call).destroyMR),
 		{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}: {"UAR_OBJ_ALLOC", map[uint16]attr{

@@ -8,6 +8,8 @@ import (
 // Config is what kind of adapter a Model is. The zero value is one with an InfiniBand
 // port.
 type Config struct {
+	// Ethernet makes the port's link one, with addresses of RoCE.
+	Ethernet bool
 	// Log is told which commands the model lacks and what it refuses. Fault is told what
 	// no correct program does: entries, records and queues that an adapter would make
 	// nothing of. Both are called under the model's lock, so they must not call the

@@ -21,9 +21,9 @@ import (
 
 // ourDriver is the driver of package mlx5 in a world whose only device is the model. What
 // the environment would ask for is asked for here.
-func ourDriver(k uverbs.Kernel, cqe int) driver.Driver {
+func ourDriver(k uverbs.Kernel, c Config, cqe int) driver.Driver {
 	sys := fstest.MapFS{}
-	for name, text := range sysfs() {
+	for name, text := range c.sysfs() {
 		sys[filepath.ToSlash(name)] = &fstest.MapFile{Data: []byte(text + "\n")}
 	}
 	sys["class/infiniband/mlx5_0/device/driver"] = &fstest.MapFile{Data: []byte("../../../bus/pci/drivers/mlx5_core"), Mode: fs.ModeSymlink}
@@ -41,9 +41,9 @@ func ourDriver(k uverbs.Kernel, cqe int) driver.Driver {
 }
 
 // openOurs opens the model by our driver.
-func openOurs(t testing.TB, k uverbs.Kernel, cqe int) driver.Context {
+func openOurs(t testing.TB, k uverbs.Kernel, c Config, cqe int) driver.Context {
 	t.Helper()
-	ds, err := ourDriver(k, cqe).Devices()
+	ds, err := ourDriver(k, c, cqe).Devices()
 	if err != nil || len(ds) != 1 {
 		t.Fatalf("%d devices, %v", len(ds), err)
 	}
@@ -57,7 +57,7 @@ func openOurs(t testing.TB, k uverbs.Kernel, cqe int) driver.Context {
 // TestPingpongWithOurs has rdma-core's programs on libmlx5 at one end, and our driver at the
 // other.
 func TestPingpongWithOurs(t *testing.T) {
-	l := newLab(t, "ibv_rc_pingpong")
+	l := newLab(t, false, "ibv_rc_pingpong")
 	for _, v := range l.Env(l.library) {
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
@@ -72,7 +72,7 @@ func TestPingpongWithOurs(t *testing.T) {
 		}
 		for _, serves := range []bool{false, true} {
 			t.Run(s.Kind.Program()+map[bool]string{false: ", client", true: ", server"}[serves], func(t *testing.T) {
-				dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(l.m), 0)))
+				dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(l.m), l.m.config, 0)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +100,7 @@ func TestIndicesPassTheirWidth(t *testing.T) {
 	}
 	const batch, rounds = 64, 1<<16/64 + 40
 	m := New(Config{Fault: func(s string) { t.Error("model: " + s) }})
-	dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(m), 0)))
+	dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(m), m.config, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}

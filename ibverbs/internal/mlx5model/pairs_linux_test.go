@@ -86,7 +86,7 @@ func TestTrapped(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("stores are caught on amd64 only")
 	}
-	l := newLab(t, "ibv_rc_pingpong", "ib_send_lat")
+	l := newLab(t, false, "ibv_rc_pingpong", "ib_send_lat")
 	t.Setenv("MLX5MODEL_TRAP", "1")
 	for i, c := range []string{
 		"ib_send_lat -n 8 -e -F", "ibv_rc_pingpong -n 20 -c -e",
@@ -102,29 +102,38 @@ func TestTrapped(t *testing.T) {
 	}
 }
 
-// TestPingpong runs rdma-core's own programs, which look at what they receive.
+// TestPingpong runs rdma-core's own programs, which look at what they receive. Words with
+// a sign of equality are of the environment.
 func TestPingpong(t *testing.T) {
-	l := newLab(t, "ibv_rc_pingpong")
-	for i, c := range [][]string{
-		{"ibv_rc_pingpong", "-s", "16"}, // in the completion
-		{"ibv_rc_pingpong", "-e"},
-		{"ibv_ud_pingpong", "-s", "1000", "-e", "-g", "0"},
-		{"ibv_srq_pingpong", "-e"},
-		{"ibv_rc_pingpong"},
-		{"ibv_uc_pingpong"},
-		{"ibv_uc_pingpong", "-e"},
-		{"ibv_ud_pingpong", "-s", "1000"},
-		{"ibv_srq_pingpong"},
+	for link, rows := range map[string][]string{
+		"InfiniBand": {
+			"ibv_rc_pingpong -s 16", // in the completion
+			"ibv_rc_pingpong -e", "ibv_ud_pingpong -s 1000 -e -g 0", "ibv_srq_pingpong -e",
+			"ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_uc_pingpong -e", "ibv_ud_pingpong -s 1000", "ibv_srq_pingpong",
+			"MLX5_CQE_SIZE=128 ibv_rc_pingpong -s 64 -e", "MLX5_SCATTER_TO_CQE=0 ibv_rc_pingpong -s 16 -e",
+		},
+		"Ethernet": {
+			"ibv_ud_pingpong -s 1000 -e -g 2", "ibv_rc_pingpong -e -g 1",
+			"ibv_rc_pingpong -e -g 2", "ibv_ud_pingpong -s 1000 -e -g 1", "ibv_srq_pingpong -e -g 2", "ibv_uc_pingpong -e -g 2",
+		},
 	} {
-		if testing.Short() && i >= 4 {
-			return
-		}
-		t.Run(strings.Join(c, " "), func(t *testing.T) {
-			out := l.pair(t, c[0], append(c[1:], "-n", "60", "-c")...)
-			contains(t, out, "60 iters in")
-			if strings.Contains(out, "invalid data") {
-				t.Error(out)
+		l := newLab(t, link == "Ethernet", "ibv_rc_pingpong")
+		for i, row := range rows {
+			if testing.Short() && i >= 4 {
+				break
 			}
-		})
+			t.Run(link+"/"+row, func(t *testing.T) {
+				words := strings.Fields(row)
+				if name, value, ok := strings.Cut(words[0], "="); ok {
+					t.Setenv(name, value)
+					words = words[1:]
+				}
+				out := l.pair(t, words[0], append(words[1:], "-n", "60", "-c")...)
+				contains(t, out, "60 iters in")
+				if strings.Contains(out, "invalid data") {
+					t.Error(out)
+				}
+			})
+		}
 	}
 }

@@ -9,14 +9,11 @@ import (
 // arms its queue before it takes what the event was about, so that the next event may come
 // before a completion does, and it looks once for each.
 func TestPerftest(t *testing.T) {
-	l := newLab(t, "ib_write_bw")
+	l := newLab(t, false, "ib_write_bw")
 	for i, c := range []string{
-		"ib_write_bw -n 20", "ib_read_lat -n 20", "ib_send_bw -n 20 -e", "ib_atomic_bw -n 20",
-		"ib_write_lat -n 20 -I 64 -s 64", "ib_send_lat -n 20",
-		"ib_read_bw -n 20 -e", "ib_atomic_lat -n 20",
-		"ib_write_bw -n 64 -l 16", "ib_write_bw -n 20 -q 4", "ib_write_bw -n 8 -s 1048576",
-		"ib_send_bw -n 20 -c UD",
-		"ib_send_bw -n 20 -r 64 --use-srq",
+		"ib_write_bw -n 20 -q 4", "ib_read_lat -n 20", "ib_send_bw -n 20 -e", "ib_atomic_bw -n 20",
+		"ib_write_lat -n 20 -I 64 -s 64", "ib_send_lat -n 20 -c UC", "ib_read_bw -n 8 -s 1048576 -e", "ib_atomic_lat -n 20",
+		"ib_send_bw -n 20 -c UD", "ib_send_bw -n 20 -r 64 --use-srq",
 	} {
 		if testing.Short() && i >= 4 {
 			return

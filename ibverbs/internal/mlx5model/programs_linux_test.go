@@ -23,7 +23,7 @@ type lab struct {
 
 // newLab makes a model and its way in. The test is skipped where a program or the
 // compiler is missing, except in CI.
-func newLab(t *testing.T, programs ...string) *lab {
+func newLab(t *testing.T, ethernet bool, programs ...string) *lab {
 	t.Helper()
 	for _, p := range append(programs, "gcc") {
 		if _, err := exec.LookPath(p); err != nil {
@@ -43,7 +43,7 @@ func newLab(t *testing.T, programs ...string) *lab {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	m := New(Config{Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
+	m := New(Config{Ethernet: ethernet, Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
 	s, err := Serve(m, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func contains(t *testing.T, out string, lines ...string) {
 }
 
 func TestDevinfo(t *testing.T) {
-	l := newLab(t, "ibv_devinfo", "ibv_devices")
+	l := newLab(t, false, "ibv_devinfo", "ibv_devices")
 	contains(t, l.run(t, "ibv_devices"), "mlx5_0 0c42a10300123456")
 	contains(t, l.run(t, "ibv_devinfo", "-v"), "hca_id: mlx5_0", "fw_ver: 20.31.1014", "vendor_part_id: 4123", "num_comp_vectors: 2",
 		"state: PORT_ACTIVE (4)", "active_mtu: 4096 (5)", "GID[ 0]: fe80:0000:0000:0000:0c42:a103:0012:3456")

@@ -196,7 +196,8 @@ func (q *qp) check(r *uapi.ModifyQP, mask driver.QPMask) error {
 		has(driver.QPMinRNRTimer) && r.MinRNRTimer > 31,
 		has(driver.QPRNRRetry) && r.RNRRetry > 7,
 		has(driver.QPRetryCnt) && r.RetryCnt > 7,
-		has(driver.QPAV) && r.Dest.IsGlobal != 0 && r.Dest.SGIDIndex != 0:
+		has(driver.QPAV) && r.Dest.IsGlobal != 0 && int(r.Dest.SGIDIndex) >= len(q.c.m.config.gids()),
+		has(driver.QPAV) && r.Dest.IsGlobal == 0 && q.c.m.config.Ethernet:
 		return syscall.EINVAL
 	}
 	return nil

@@ -194,7 +194,7 @@ func (q *qp) writable(pieces []piece) bool {
 // peer is the queue pair that this one is connected to, nil if none answers.
 func (q *qp) peer() *qp {
 	p := q.c.m.qps[q.attr.DestQPNum]
-	if p == nil || p.kind != q.kind || !p.receives() || p.attr.DestQPNum != q.num || !reaches(&q.attr.Dest) {
+	if p == nil || p.kind != q.kind || !p.receives() || p.attr.DestQPNum != q.num || !q.c.m.config.reaches(&q.attr.Dest) {
 		return nil
 	}
 	if q.kind == driver.RC && q.attr.SQPSN != p.attr.RQPSN {

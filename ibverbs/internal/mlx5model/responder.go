@@ -5,20 +5,11 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
-	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/internal/mlx5prm"
 )
 
 // receives says whether a queue pair takes what others send.
 func (q *qp) receives() bool { return q.state >= driver.StateRTR && q.state != driver.StateErr }
-
-// reaches says whether an address is that of the port.
-func reaches(d *uapi.QPDest) bool {
-	if d.IsGlobal != 0 {
-		return d.DGID == gid().GID
-	}
-	return d.DLID == lid
-}
 
 // take executes the message b of a peer.
 func (q *qp) take(e *entry, b []byte) answer {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // sysfs is the files that libibverbs and package kernel find the device by.
-func sysfs() map[string]string {
+func (c Config) sysfs() map[string]string {
 	guid := fmt.Sprintf("%04x:%04x:%04x:%04x", nodeGUID>>48, nodeGUID>>32&0xffff, nodeGUID>>16&0xffff, nodeGUID&0xffff)
-	return map[string]string{
+	files := map[string]string{
 		"class/infiniband_verbs/abi_version":         "6",
 		"class/infiniband_verbs/uverbs0/ibdev":       "mlx5_0",
 		"class/infiniband_verbs/uverbs0/dev":         fmt.Sprintf("%d:%d", deviceMajor, deviceMinor),
@@ -25,16 +26,25 @@ func sysfs() map[string]string {
 		"class/infiniband/mlx5_0/device/device":      fmt.Sprintf("%#x", partID),
 		"class/infiniband/mlx5_0/device/numa_node":   "-1",
 		"class/infiniband/mlx5_0/ports/1/state":      "4: ACTIVE",
-		"class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand",
+		"class/infiniband/mlx5_0/ports/1/link_layer": map[bool]string{false: "InfiniBand", true: "Ethernet"}[c.Ethernet],
 		"class/infiniband/mlx5_0/ports/1/pkeys/0":    "0xffff",
 		"class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp",
-		"class/infiniband/mlx5_0/ports/1/gids/0":     fmt.Sprintf("fe80:0000:0000:0000:%s", guid),
 	}
+	for i, g := range c.gids() {
+		var text []string
+		for at := 0; at < len(g.GID); at += 2 {
+			text = append(text, fmt.Sprintf("%02x%02x", g.GID[at], g.GID[at+1]))
+		}
+		port := "class/infiniband/mlx5_0/ports/1/"
+		files[fmt.Sprintf("%sgids/%d", port, i)] = strings.Join(text, ":")
+		files[fmt.Sprintf("%sgid_attrs/types/%d", port, i)] = []string{"IB/RoCE v1", "IB/RoCE v1", "RoCE v2"}[g.GIDType]
+	}
+	return files
 }
 
 // writeSysfs makes these files in a new folder.
-func writeSysfs(root string) error {
-	for name, text := range sysfs() {
+func (c Config) writeSysfs(root string) error {
+	for name, text := range c.sysfs() {
 		file := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

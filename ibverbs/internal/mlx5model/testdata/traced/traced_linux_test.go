@@ -114,7 +114,7 @@ type tracedEnd struct {
 const patient = 2 * time.Second
 
 func (k *tracer) end(t *testing.T) *tracedEnd {
-	e := &tracedEnd{tracer: k, dev: openOurs(t, k, 64)}
+	e := &tracedEnd{tracer: k, dev: openOurs(t, k, Config{}, 64)}
 	var err error
 	must := func() {
 		t.Helper()
