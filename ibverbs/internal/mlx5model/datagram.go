@@ -2,6 +2,7 @@ package mlx5model
 
 import (
 	"encoding/binary"
+	"net/netip"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/internal/mlx5prm"
@@ -90,16 +91,25 @@ func split(pieces []piece, n uint64) (head, rest []piece) {
 	return head, nil
 }
 
-// routeHeader is the global route header of a datagram of n bytes.
+// routeHeader is what stands in front of a datagram of n bytes: a global route header, which
+// is an IPv6 header in form, or between IPv4 addresses an IPv4 header in the last bytes.
 func (c Config) routeHeader(e *entry, n int) []byte {
 	const (
 		version   = 6 << 28
 		nextIBTA  = 0x1b
+		udp       = 17
 		transport = 12 + 8 + 4 // BTH, DETH, ICRC
 	)
+	payload := (n+3)&^3 + transport
+	from, to := c.gids()[e.av.GRHGIDFL.Get()>>20&0xff].GID, e.av.RGID
+	if netip.AddrFrom16(from).Is4In6() {
+		b := append(make([]byte, 20), 0x45, e.av.TClass)
+		b = binary.BigEndian.AppendUint16(b, uint16(20+8+payload))
+		b = append(b, 0, 0, 0x40, 0, e.av.HopLimit, udp, 0, 0) // not to be fragmented
+		return append(append(b, from[12:]...), to[12:]...)
+	}
 	b := binary.BigEndian.AppendUint32(nil, version|uint32(e.av.TClass)<<20|e.av.GRHGIDFL.Get()&0xfffff)
-	b = binary.BigEndian.AppendUint16(b, uint16((n+3)&^3+transport))
+	b = binary.BigEndian.AppendUint16(b, uint16(payload))
 	b = append(b, nextIBTA, e.av.HopLimit)
-	from := c.gids()[e.av.GRHGIDFL.Get()>>20&0xff].GID
-	return append(append(b, from[:]...), e.av.RGID[:]...)
+	return append(append(b, from[:]...), to[:]...)
 }
