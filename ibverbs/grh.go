@@ -49,6 +49,9 @@ func (v *device) wayBack(port int, wc *WC, grh []byte) (a AHAttr, err error) {
 	if err != nil {
 		return a, err
 	}
+	if wc == nil {
+		return a, fmt.Errorf("the completion is nil: %w", syscall.EINVAL)
+	}
 	a = AHAttr{Port: port, SL: wc.SL, DLID: wc.SLID, SrcPathBits: wc.PathBits}
 	switch {
 	case wc.Status != Success:

@@ -124,6 +124,8 @@ func wrongCalls(t *testing.T, dev *ibverbs.Context, opts ...qp.Option) {
 		{"modify: port that is not there", func() error {
 			return reset.Modify(&ibverbs.QPAttr{State: ibverbs.StateInit, Port: 200}, ibverbs.QPStateMask|ibverbs.QPPKeyIndex|ibverbs.QPPort|ibverbs.QPAccessFlags)
 		}, syscall.EINVAL, nil},
+		{"modify: no attributes", func() error { return reset.Modify(nil, ibverbs.QPStateMask) }, syscall.EINVAL, nil},
+		{"way back: no completion", func() error { _, err := dev.AHAttrFromWC(1, nil, nil); return err }, syscall.EINVAL, nil},
 		{"send in RESET", func() error { _, err := reset.PostSend(x.write(1)); return err }, syscall.EINVAL, ibverbs.ErrBadState},
 		{"receive in RESET", func() error { _, err := reset.PostRecv(ibverbs.RecvWR{}); return err }, syscall.EINVAL, ibverbs.ErrBadState},
 		{"send with too many entries", func() error {

@@ -220,6 +220,9 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	op := "modify QP"
+	if a == nil {
+		return wrap(op, q.dev.info.Name, q.n.name, fmt.Errorf("the attributes are nil: %w", syscall.EINVAL))
+	}
 	if mask&QPStateMask != 0 {
 		op = "modify QP to " + a.State.String()
 	}
