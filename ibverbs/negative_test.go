@@ -97,6 +97,7 @@ func wrongCalls(t *testing.T, dev *ibverbs.Context, opts ...qp.Option) {
 		also  error // a sentinel, nil for none
 	}{
 		{"MR: remote write without local write", func() error { _, err := x.pd.RegMR(x.buf, ibverbs.RemoteWrite); return err }, syscall.EINVAL, nil},
+		{"MR: no such right", func() error { _, err := x.pd.RegMR(x.buf, ibverbs.LocalWrite|1<<15); return err }, syscall.EINVAL, nil},
 		{"MR: no memory", func() error { _, err := x.pd.RegMR(nil, ibverbs.LocalWrite); return err }, syscall.EINVAL, nil},
 		{"MR: address with another offset in the page", func() error {
 			_, err := x.pd.RegMRIOVA(x.buf, 0x1000_0000_0008, ibverbs.LocalWrite)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,17 @@ func TestDoctorAsUser(t *testing.T) {
 	os.Exit(0) // so that the document is all there is
 }
 
-// Each fault that the lab can have is planted, found, and mended.
+// otherSysfs plants what no guest has over what it has: other file systems on parts of sysfs. A GPU of NVIDIA, a bridge with ACS on, an
+// IOMMU, and no module.
+const (
+	otherSysfs = "mount -t tmpfs none /sys/module && mount -t tmpfs none /sys/class && mkdir -p /sys/class/iommu/dmar0 && " +
+		"mount -t tmpfs none /sys/bus/pci/devices && cd /sys/bus/pci/devices && mkdir 0000:98:00.0 0000:99:00.0 && " +
+		"echo 0x030200 > 0000:99:00.0/class && echo 0x10de > 0000:99:00.0/vendor && " +
+		"echo 0x060400 > 0000:98:00.0/class && (head -c 256 /dev/zero; printf '\\015\\0\\1\\0\\0\\0\\014\\0'; head -c 248 /dev/zero) > 0000:98:00.0/config"
+	ownSysfs = "umount /sys/bus/pci/devices; umount /sys/class; umount /sys/module"
+)
+
+// Each fault that the lab can have is planted, found, and mended. It cannot have those of adapters: RoCE v1 alone, relaxed ordering, PFC, ECN.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	if !lab.Inside() {
 		t.Skip("breaks the machine, so it runs only in the lab's guest (lab/vm)")
@@ -73,18 +84,32 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 		{"frames too small", "ip link set v0 mtu 300", "ip link set v0 mtu 1500", "MTU", doctor.Problem, "rxe0/1", "holds no RoCE packet"},
 		{"exclusive namespaces", "rdma system set netns exclusive", "rdma system set netns shared", "namespaces", doctor.Hint, "", "one network namespace"},
 		{"small /dev/shm", "mkdir -p /dev/shm; mount -t tmpfs -o size=64m tmpfs /dev/shm", "umount /dev/shm", "shared memory", doctor.Hint, "/dev/shm", "64 MiB"},
+		{"packets smaller than frames", "mount -t tmpfs none /sys/class/net/v0 && echo 4200 > /sys/class/net/v0/mtu", "umount /sys/class/net/v0",
+			"MTU", doctor.Hint, "rxe0/1", "would hold 4096"},
+		{"no device", "rdma link del rxe0; rdma link del rxe1", "rdma link add rxe0 type rxe netdev v0; rdma link add rxe1 type rxe netdev v1",
+			"devices", doctor.Problem, "", "shows no RDMA device"},
 		{"no huge pages", "sysctl -q -w vm.nr_hugepages=0", "true", "huge pages", doctor.Hint, "", "none is set aside"},
 	} {
 		sh(c.plant)
-		found := false
-		all := examine()
-		for _, f := range all {
-			found = found || f.Check == c.check && f.Level == c.level && f.On == c.on && strings.Contains(f.Text, c.text) && f.Remedy != ""
-		}
-		if !found {
+		if all := examine(); !has(all, doctor.Finding{Check: c.check, Level: c.level, On: c.on, Text: c.text}) {
 			t.Errorf("%s: not found in %+v", c.name, all)
 		}
 		sh(c.mend)
+	}
+
+	sh(otherSysfs)
+	all := examine()
+	sh(ownSysfs)
+	for _, want := range []doctor.Finding{
+		{Check: "modules", Level: doctor.Problem, On: "ib_uverbs", Text: "not loaded"},
+		{Check: "GPUDirect", Level: doctor.Problem, Text: "staged"},
+		{Check: "GPU sharing", Level: doctor.Hint, Text: "take turns"},
+		{Check: "PCI", Level: doctor.Hint, On: "0000:98:00.0", Text: "up to the processor"},
+		{Check: "PCI", Level: doctor.Hint, On: "IOMMU", Text: "translates"},
+	} {
+		if !has(all, want) {
+			t.Errorf("%+v is not in %+v", want, all)
+		}
 	}
 
 	self, err := os.Executable()
@@ -107,6 +132,13 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	if !right || !limit {
 		t.Errorf("without rights: node %v, locked memory %v in %s", right, limit, out)
 	}
+}
+
+// has reports whether a finding is there, with what to do; the text of want is a part of its text.
+func has(all []doctor.Finding, want doctor.Finding) bool {
+	return slices.ContainsFunc(all, func(f doctor.Finding) bool {
+		return f.Check == want.Check && f.Level == want.Level && f.On == want.On && strings.Contains(f.Text, want.Text) && f.Remedy != ""
+	})
 }
 
 func findingsOf(t *testing.T, doc string) []doctor.Finding {

@@ -6,6 +6,7 @@
 //	purerdma doctor           what people trip over, and what to do
 //	purerdma monitor          events of ports and devices, and counters, as they come
 //	purerdma variables        the variables of NCCL that are obeyed
+//	purerdma completion bash  a script that completes commands and names of devices in a shell
 //
 // Each takes --json: standard output then has one JSON document whichever way the command ends, and everything for people goes to
 // standard error. The exit code is 0 for success, 1 for failure (doctor: something hinders RDMA), 2 for wrong usage.

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -166,4 +168,71 @@ func TestFortyDevices(t *testing.T) {
 	if len(all) != 40 || !slices.IsSorted(all) {
 		t.Errorf("%d: %v", len(all), all)
 	}
+}
+
+// A device on a bond of two net devices is known as one, is found by the bond, stays up while one of them is, and goes down with the last.
+func TestDeviceOnABond(t *testing.T) {
+	if !lab.Inside() {
+		t.Skip("makes devices, so it runs only in the lab's guest (lab/vm)")
+	}
+	sh := func(ctx context.Context, script string) {
+		t.Helper()
+		if out, err := exec.CommandContext(ctx, "sh", "-ec", script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", script, err, out)
+		}
+	}
+	defer sh(context.Background(), "ip link del bond7; ip link del s1; ip link del s2")
+	sh(t.Context(), "ip link add bond7 type bond mode active-backup miimon 50; for s in s1 s2; do ip link add $s type dummy; ip link set $s master bond7; done; "+
+		"ip link set bond7 up; ip link set s1 up; ip link set s2 up; ip address add 10.70.0.1/24 dev bond7")
+	if err := Add("rxe7", SoftRoCE, "bond7"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := Delete("rxe7"); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for !is() {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s: not within a minute", what)
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	until("its GIDs tell the bond", func() bool {
+		ds, err := ibverbs.Devices()
+		return err == nil && slices.ContainsFunc(ds, func(d *ibverbs.Device) bool { return d.Info().Name == "rxe7" && d.Info().Bond == "bond7" })
+	})
+	dev, err := ibverbs.Open("bond7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if name, _, err := dev.NetDevice(1); dev.Info().Name != "rxe7" || name != "bond7" || err != nil {
+		t.Errorf("%s on net device %q, %v", dev.Info().Name, name, err)
+	}
+	state := func(want ibverbs.PortState) func() bool {
+		return func() bool { a, err := dev.Port(1); return err == nil && a.State == want }
+	}
+	active := func(want string) func() bool {
+		return func() bool {
+			b, err := os.ReadFile("/sys/class/net/bond7/bonding/active_slave")
+			return err == nil && strings.TrimSpace(string(b)) == want
+		}
+	}
+	until("the port is active", state(ibverbs.PortActive))
+	sh(ctx, "ip link set s1 down")
+	until("the other one takes over", active("s2"))
+	if !state(ibverbs.PortActive)() {
+		t.Error("the port went down with one of two")
+	}
+	sh(ctx, "ip link set s2 down")
+	until("the port is down with both", state(ibverbs.PortDown))
+	sh(ctx, "ip link set s1 up")
+	until("the port is active again", state(ibverbs.PortActive))
 }
