@@ -11,6 +11,9 @@ import (
 
 // TestMain is the second process too. It counts no descriptors: NVIDIA's driver keeps some until the process ends.
 func TestMain(m *testing.M) {
+	if pair.Second() && os.Getenv(messagesVariable) != "" {
+		os.Exit(messagesSecond())
+	}
 	if pair.Second() {
 		os.Exit(second())
 	}

@@ -12,6 +12,9 @@ import (
 
 // TestMain is the second process too.
 func TestMain(m *testing.M) {
+	if pair.Second() && os.Getenv(messagesVariable) != "" {
+		os.Exit(messagesSecond())
+	}
 	if pair.Second() {
 		os.Exit(second())
 	}

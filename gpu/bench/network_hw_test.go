@@ -48,3 +48,13 @@ func TestHWMessages(t *testing.T) {
 	messagesOnOneGPU(t, d, g, ibverbs.WithDrivers(softroce.New(softroce.Config{})), 64<<20+1)
 	must(t, g.Close())
 }
+
+// Two processes on the machine's GPU exchange messages over P2P, by descriptor and by legacy handle.
+func TestHWMessagesOfTwoProcesses(t *testing.T) {
+	d, g, err := open(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	messagesOfTwoProcesses(t, d, g, messageOrders{Most: 64 << 20, Rated: 50})
+	must(t, g.Close())
+}
