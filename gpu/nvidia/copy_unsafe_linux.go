@@ -19,12 +19,18 @@ func (c calls) ReadFrom(b []byte, p gpu.Ptr) error {
 	})
 }
 
-// WriteTo is the same the other way.
+// WriteTo is the same the other way. The driver's call is over when it has the
+// bytes in a buffer of its own, from which they go on by the default stream: who
+// unmaps p next would take the memory from under them.
 func (c calls) WriteTo(p gpu.Ptr, b []byte) error {
-	return c.copyCall(cuMemcpyHtoD, len(b), func(fn uintptr) uintptr {
+	err := c.copyCall(cuMemcpyHtoD, len(b), func(fn uintptr) uintptr {
 		r, _, _ := purego.SyscallN(fn, uintptr(p), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 		return r
 	})
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	return c.Synchronize(0)
 }
 
 func (c calls) copyCall(s symbol, n int, f func(fn uintptr) uintptr) error {
