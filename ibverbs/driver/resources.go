@@ -5,7 +5,8 @@ package driver
 type Resource struct {
 	Kind   ResourceKind
 	Number uint32 // of QP, CQ, MR, PD, SRQ or context; 0 if the kernel does not tell
-	// PID is the process that owns it, 0 for the kernel itself.
+	// PID is the process that owns it, whichever of its threads made it; 0 for the
+	// kernel itself, and (with Owner "") where the thread that made it has ended.
 	PID int
 	// Owner is the process's name, or the part of the kernel.
 	Owner     string

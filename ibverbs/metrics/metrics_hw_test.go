@@ -4,7 +4,9 @@ package metrics_test
 
 import (
 	"os"
+	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +16,24 @@ import (
 	"github.com/purerdma/purerdma/internal/hwtest"
 	"github.com/purerdma/purerdma/mr"
 )
+
+// onAnotherThread calls f on a thread other than the one that the process is named after, and keeps that thread.
+func onAnotherThread(f func()) {
+	runtime.LockOSThread() // if this is the first thread, f's is none
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if syscall.Gettid() != os.Getpid() {
+			f()
+		} else {
+			onAnotherThread(f)
+		}
+		close(done)
+	}()
+	<-done
+}
 
 // What this process has on a device of the kernel is among its metrics, with its counters.
 func TestOwnObjectsAreCounted(t *testing.T) {
@@ -31,7 +51,8 @@ func TestOwnObjectsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer buf.Close()
-	m, err := pd.RegMR(buf, ibverbs.LocalWrite)
+	var m *ibverbs.MR
+	onAnotherThread(func() { m, err = pd.RegMR(buf, ibverbs.LocalWrite) }) // which the kernel names
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -97,6 +98,7 @@ func (w *World) resource(kind driver.ResourceKind, number uint16, as attrs) driv
 		Kind: kind, Number: uint32(num(number)), PID: int(num(uapi.NLDevAttrResPID) & 0x7fffffff), Owner: as.str(uapi.NLDevAttrResKernName),
 	}
 	if r.PID != 0 {
+		r.PID = w.process(r.PID)
 		r.Owner = w.command(r.PID)
 	}
 	switch kind {
@@ -112,6 +114,22 @@ func (w *World) resource(kind driver.ResourceKind, number uint16, as attrs) driv
 		r.Users = int(num(uapi.NLDevAttrResUseCnt) & 0x7fffffff)
 	}
 	return r
+}
+
+// process is the process of a task. The kernel names the thread that made an object, which in a Go program may be any.
+func (w *World) process(task int) int {
+	s, err := fs.ReadFile(w.Proc, strconv.Itoa(task)+"/status")
+	if err != nil {
+		return task
+	}
+	for line := range strings.Lines(string(s)) {
+		if group, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid > 0 {
+				return pid
+			}
+		}
+	}
+	return task
 }
 
 // command is the name of a process, "" if it is gone or hidden.

@@ -43,7 +43,7 @@ func account(cmd uint16, _ bool, ask []byte) ([][]byte, error) {
 	case uapi.NLDevCmdResCQGet:
 		return [][]byte{nested(uapi.NLDevAttrResCQ, append32(append64(append32(nil, uapi.NLDevAttrResCQE, 511), uapi.NLDevAttrResUseCnt, 2), uapi.NLDevAttrResPID, 9))}, nil
 	case uapi.NLDevCmdResMRGet:
-		return [][]byte{nested(uapi.NLDevAttrResMR, append32(append64(nil, uapi.NLDevAttrResMRLen, 1<<33), uapi.NLDevAttrResPID, 7))}, ErrInterrupted
+		return [][]byte{nested(uapi.NLDevAttrResMR, append32(append64(nil, uapi.NLDevAttrResMRLen, 1<<33), uapi.NLDevAttrResPID, 8))}, ErrInterrupted
 	case uapi.NLDevCmdResSRQGet, uapi.NLDevCmdResCtxGet:
 		return nil, syscall.EOPNOTSUPP // older kernels
 	}
@@ -52,7 +52,11 @@ func account(cmd uint16, _ bool, ask []byte) ([][]byte, error) {
 
 func TestResources(t *testing.T) {
 	_, w := testWorld()
-	w.Netlink, w.Proc = account, fstest.MapFS{"7/comm": file("train")}
+	w.Netlink, w.Proc = account, fstest.MapFS{
+		"7/comm": file("train"), "7/status": file("Name:\ttrain\nTgid:\t7\nPid:\t7\n"),
+		"8/comm": file("worker"), "8/status": file("Name:\tworker\nTgid:\t7\nPid:\t8\n"), // a thread of 7
+		"9/status": file("Tgid:\t\n"),
+	}
 	got, err := w.resources(0)
 	want := driver.Resources{
 		Counts: map[driver.ResourceKind]int{"qp": 2, "mr": 1}, Partial: true,
