@@ -20,6 +20,7 @@ type layout struct {
 	memory      []*mr.Buffer    // of the processor, kept here: what is out outlives the connector
 	b           span
 	room        int                   // of a step, at most chunkBytes where there is a proxy
+	burst       int                   // steps that one copy may move: several only on a GPU, whose calls cost more than the bytes
 	step        uint64                // the next
 	seen        atomic.Uint64         // the peer's counter, as it was last read
 	closed      atomic.Bool           // the peer has left
@@ -99,6 +100,10 @@ func (l *layout) find(conn *Conn, at *space, counters, buffer, send bool) error 
 	if l.room = l.b.n / driver.Steps; l.proxy != nil || buffer {
 		l.room = min(l.room, chunkBytes)
 	}
+	l.burst = 1
+	if l.onGPU() && l.sizes == nil && l.room*driver.Steps == l.b.n {
+		l.burst = driver.Steps / 2 // so that both ends copy at the same time
+	}
 	if l.room <= lineBytes {
 		return fmt.Errorf("%w: steps of %d bytes, want more than %d (NCCL_BUFFSIZE)", ErrConfig, l.room, lineBytes)
 	}
@@ -114,10 +119,18 @@ func (l *layout) keep(b *mr.Buffer) error {
 }
 
 // slot is the place of the next step.
-func (l *layout) slot() span {
+func (l *layout) slot() span { return l.slots(1) }
+
+// slots is the place of the next steps, which must not go beyond the buffer's end.
+func (l *layout) slots(steps int) span {
 	size := l.b.n / driver.Steps
 	at := int(l.step%driver.Steps) * size
-	return l.b.from(at, at+l.room)
+	return l.b.from(at, at+(steps-1)*size+l.room)
+}
+
+// wanted is in how many steps one copy may move the next of n bytes, at least 1.
+func (l *layout) wanted(n int) int {
+	return min(max(1, (n+l.room-1)/l.room), l.burst, driver.Steps-int(l.step%driver.Steps))
 }
 
 // onGPU tells that the processor does not reach the buffer.
@@ -210,29 +223,38 @@ func (l *layout) free() error {
 // stepsOut is the producer of a layout.
 type stepsOut struct{ *layout }
 
-// empty is the next step's place if the consumer has left it. The counter is the peer's: it cannot be ahead, nor further behind than there
-// are steps.
+// empty is the next step's place if the consumer has left it.
 func (s *stepsOut) empty() (dst span, ok bool, err error) {
-	head, err := s.counter(func(head uint64) bool { return s.step-head < driver.Steps })
-	if err != nil {
+	steps, err := s.vacant(1)
+	if steps == 0 {
 		return span{}, false, err
 	}
-	switch used := s.step - head; {
-	case s.closed.Load():
-		return span{}, false, ErrPeerClosed
-	case used < driver.Steps:
-		return s.slot(), true, nil
-	case used == driver.Steps:
-		return span{}, false, nil
-	}
-	return span{}, false, fmt.Errorf("%w: the consumer is at step %d, the producer at %d", ErrProtocol, head, s.step)
+	return s.slot(), true, nil
 }
 
-func (s *stepsOut) publish(n int) error {
+// vacant is how many of the next steps the consumer has left, want at most. The counter is the peer's: it cannot be ahead, nor further behind
+// than there are steps.
+func (s *stepsOut) vacant(want int) (steps int, err error) {
+	head, err := s.counter(func(head uint64) bool { return s.step-head <= uint64(driver.Steps-want) })
+	if err != nil {
+		return 0, err
+	}
+	used := s.step - head
+	switch {
+	case s.closed.Load():
+		return 0, ErrPeerClosed
+	case used <= driver.Steps:
+		return min(want, driver.Steps-int(used)), nil
+	}
+	return 0, fmt.Errorf("%w: the consumer is at step %d, the producer at %d", ErrProtocol, head, s.step)
+}
+
+// publish gives the peer the next steps with n bytes.
+func (s *stepsOut) publish(steps, n int) error {
 	if s.sizes != nil {
 		atomic.StoreInt64(&s.sizes.ConnFIFO[s.step%driver.Steps].Size, int64(n))
 	}
-	s.step++
+	s.step += uint64(steps)
 	return s.mine.store(s.step)
 }
 
@@ -248,7 +270,7 @@ func (s *stepsOut) begin(size int, b span) (taken int, ok bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	if err := s.publish(lineBytes + n); err != nil {
+	if err := s.publish(1, lineBytes+n); err != nil {
 		return 0, false, err
 	}
 	return n, true, nil
@@ -267,15 +289,15 @@ func head(dst span, size int) error {
 }
 
 func (s *stepsOut) put(b span) (int, error) {
-	dst, ok, err := s.empty()
-	if !ok {
+	steps, err := s.vacant(s.wanted(b.n))
+	if steps == 0 {
 		return 0, err
 	}
-	n, err := dst.copy(b)
+	n, err := s.slots(steps).copy(b)
 	if err != nil {
 		return 0, err
 	}
-	return n, s.publish(n)
+	return n, s.publish(steps, n)
 }
 
 func (s *stepsOut) most() int {
@@ -295,7 +317,7 @@ func (s *stepsOut) acquire(n int) ([]byte, error) {
 
 func (s *stepsOut) commit(n int) error {
 	putHeader(s.slot().b, n)
-	return s.publish(lineBytes + n)
+	return s.publish(1, lineBytes+n)
 }
 
 func (s *stepsOut) sent() uint64 { return s.step }
@@ -316,11 +338,14 @@ func (s *stepsOut) gone() uint64 {
 }
 
 // stepsIn is the consumer of a layout.
-type stepsIn struct{ *layout }
+type stepsIn struct {
+	*layout
+	held int // steps that are out until release
+}
 
-// full is what is in the next step, if something is. Without a FIFO only the producer knows where it ends.
-func (s *stepsIn) full() (b span, ok bool, err error) {
-	tail, err := s.counter(func(tail uint64) bool { return tail != s.step })
+// full is what is in the next steps, want at most, if something is. Without a FIFO only the producer knows where it ends.
+func (s *stepsIn) full(want int) (b span, ok bool, err error) {
+	tail, err := s.counter(func(tail uint64) bool { return tail-s.step >= uint64(want) })
 	if err != nil {
 		return span{}, false, err
 	}
@@ -332,8 +357,10 @@ func (s *stepsIn) full() (b span, ok bool, err error) {
 	case ahead > driver.Steps:
 		return span{}, false, fmt.Errorf("%w: the producer is at step %d, the consumer at %d", ErrProtocol, tail, s.step)
 	case s.sizes == nil:
-		return s.slot(), true, nil
+		s.held = min(want, int(ahead))
+		return s.slots(s.held), true, nil
 	}
+	s.held = 1
 	n := atomic.LoadInt64(&s.sizes.ConnFIFO[s.step%driver.Steps].Size)
 	if n < 1 || n > int64(s.room) {
 		return span{}, false, fmt.Errorf("%w: step %d has %d bytes, want 1 to %d", ErrProtocol, s.step, n, s.room)
@@ -342,7 +369,7 @@ func (s *stepsIn) full() (b span, ok bool, err error) {
 }
 
 func (s *stepsIn) header() (size int, first span, ok bool, err error) {
-	b, ok, err := s.full()
+	b, ok, err := s.full(1)
 	if !ok {
 		return 0, span{}, false, err
 	}
@@ -361,7 +388,7 @@ func (s *stepsIn) header() (size int, first span, ok bool, err error) {
 }
 
 func (s *stepsIn) next(rest int) (span, bool, error) {
-	b, ok, err := s.full()
+	b, ok, err := s.full(s.wanted(rest))
 	if !ok {
 		return span{}, false, err
 	}
@@ -372,6 +399,6 @@ func (s *stepsIn) next(rest int) (span, bool, error) {
 }
 
 func (s *stepsIn) release() error {
-	s.step++
+	s.step += uint64(s.held)
 	return s.mine.store(s.step)
 }
