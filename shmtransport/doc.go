@@ -37,6 +37,7 @@
 //     ring this large most have moved on to the cache that both share.
 //   - Going past the caches to a distant core. Where a cache line takes long from core to core, large messages are faster by stores that
 //     bypass the caches, and where it does not, slower. The receiver times the transfer of a line now and then and tells the sender.
+//     Lines for such stores are not owned ahead: a line in the sender's cache makes them slow.
 //     Virtual processors move, so this may change while a connection lives.
 //
 // # Waiting

@@ -273,9 +273,10 @@ func (s *Sender) sendLong(b []byte) (ok bool, err error) {
 	return true, nil
 }
 
-// partSize is for the rest of the message. Lines that are owned ahead tell that this end has waited for an answer: no stream.
+// partSize is for the rest of the message. Lines that are owned ahead tell that this end has waited for an answer: no stream. To a
+// distant core short parts cost a stream of shorter messages nothing.
 func (s *Sender) partSize() int {
-	if len(s.left) < longFrom && int64(s.ownedTo-s.pos) > 0 && !s.isFar() {
+	if len(s.left) < longFrom && (int64(s.ownedTo-s.pos) > 0 || s.isFar()) {
 		return partShort
 	}
 	return partLong
@@ -436,7 +437,7 @@ func (s *Sender) ownSome() bool {
 	size := uint64(len(s.data))
 	want := uint64(min(s.lastBytes, ownMost))
 	if want > cachedMax && s.isFar() {
-		want = cachedMax
+		return false // stores past the caches are slow where a line is in this one's
 	}
 	ahead := int64(s.ownedTo - s.pos) // below 0 where more was sent than was owned
 	if ahead < 0 {

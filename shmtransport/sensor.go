@@ -13,7 +13,9 @@ import (
 const (
 	farFrom   = 108 * time.Nanosecond // a load that takes longer came from a distant core
 	neverFrom = 2 * time.Microsecond  // and one that takes this long was interrupted
-	votes     = 2                     // in a row change the hint
+	votesFar  = 2                     // in a row change the hint to far
+	votesNear = 8                     // and to near
+	aheadTo   = 35 * time.Nanosecond  // a load that takes less found a line that had come ahead of it, from wherever
 )
 
 // sensor decides whether the sender's core is distant.
@@ -47,8 +49,14 @@ func (s *sensor) vote(took time.Duration) bool {
 		far = 1
 	}
 	if far == s.far {
-		s.count = 0
+		if took >= aheadTo {
+			s.count = 0
+		}
 		return false
+	}
+	votes := uint32(votesNear)
+	if far == 1 {
+		votes = votesFar
 	}
 	if s.count++; s.count < votes {
 		return false

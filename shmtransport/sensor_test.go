@@ -8,16 +8,17 @@ import (
 )
 
 func TestSensor(t *testing.T) {
-	const near, far, interrupted = 60 * time.Nanosecond, 170 * time.Nanosecond, time.Millisecond
+	const ahead, near, far, interrupted = 20 * time.Nanosecond, 60 * time.Nanosecond, 170 * time.Nanosecond, time.Millisecond
 	s := newSensor()
 	for i, c := range []struct {
 		took         time.Duration
 		changed, far bool
 	}{
 		{near, false, false}, {far, false, false}, {near, false, false}, // one vote is none
-		{far, false, false}, {interrupted, false, false}, {far, true, true}, // an interruption says nothing
+		{far, false, false}, {interrupted, false, false}, {ahead, false, false}, {far, true, true}, // neither says anything
 		{far, false, true}, {near, false, true}, {far, false, true},
-		{near, false, true}, {near, true, false},
+		{near, false, true}, {near, false, true}, {near, false, true}, {ahead, false, true}, // near comes last: it may be one core
+		{near, false, true}, {near, false, true}, {near, false, true}, {near, true, false},
 	} {
 		if changed := s.vote(c.took); changed != c.changed || (s.far == 1) != c.far {
 			t.Errorf("step %d, %v: changed %v, far %v", i, c.took, changed, s.far)
