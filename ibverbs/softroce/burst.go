@@ -15,13 +15,14 @@ type burst struct{ *sendBuffer }
 // sendBuffer is the packets of a burst, one behind the other. The last is sealed
 // late, so that it can still be changed.
 type sendBuffer struct {
-	n    int // bytes used
-	last wire.Packet
-	path wire.Path // of the last packet
-	open bool      // the last packet is not sealed
-	held int       // packets in the last run
-	runs []link.Datagrams
-	buf  [link.MaxData]byte
+	n     int // bytes used
+	last  wire.Packet
+	path  wire.Path // of the last packet
+	open  bool      // the last packet is not sealed
+	held  int       // packets in the last run
+	ended bool      // no packet may join it
+	runs  []link.Datagrams
+	buf   [link.MaxData]byte
 }
 
 const maxRuns = 64
@@ -61,7 +62,9 @@ func (b *burst) prepare(e *engine, size int) {
 		}
 	}
 	if b.sendBuffer == nil {
-		b.sendBuffer = sendBuffers.Get().(*sendBuffer)
+		if b.sendBuffer = e.spare.Swap(nil); b.sendBuffer == nil {
+			b.sendBuffer = sendBuffers.Get().(*sendBuffer)
+		}
 	}
 }
 
@@ -72,7 +75,7 @@ func (b *burst) run(way *route, tos uint8, size int) *link.Datagrams {
 		return nil
 	}
 	r := &b.runs[len(b.runs)-1]
-	if size > r.Seg || len(r.Data) != b.held*r.Seg || b.held == link.Segments(r.Seg) ||
+	if b.ended || size > r.Seg || len(r.Data) != b.held*r.Seg || b.held == link.Segments(r.Seg) ||
 		r.Addr != way.to || r.SrcPort != way.from || r.TOS != tos {
 		return nil
 	}
@@ -82,8 +85,11 @@ func (b *burst) run(way *route, tos uint8, size int) *link.Datagrams {
 // begin begins a run with n packets.
 func (b *burst) begin(way *route, tos uint8, size, n int) {
 	b.runs = append(b.runs, link.Datagrams{Addr: way.to, SrcPort: way.from, TOS: tos, Seg: size, Data: b.buf[b.n : b.n+n*size]})
-	b.held = n
+	b.held, b.ended = n, false
 }
+
+// endRun has the next packet begin a run of its own.
+func (b *burst) endRun() { b.ended = true }
 
 // room is how many packets of size bytes can go out with what is there.
 func (b *burst) room(q *qp, op wire.Opcode, size int) int {
@@ -158,7 +164,9 @@ func (b *burst) flush(e *engine) {
 	}
 	b.seal()
 	e.send(b.runs)
-	b.n, b.runs, b.last, b.held = 0, b.runs[:0], wire.Packet{}, 0
-	sendBuffers.Put(b.sendBuffer)
+	b.n, b.runs, b.last, b.held, b.ended = 0, b.runs[:0], wire.Packet{}, 0, false
+	if !e.spare.CompareAndSwap(nil, b.sendBuffer) {
+		sendBuffers.Put(b.sendBuffer)
+	}
 	b.sendBuffer = nil
 }

@@ -25,6 +25,10 @@ type engine struct {
 	pump     *pump
 	rx       *receiver
 
+	// spare is the send buffer that was used last, for who sends alone: to get one from
+	// the pool costs more.
+	spare atomic.Pointer[sendBuffer]
+
 	// polls counts those of CQs that had the link looked at.
 	polls atomic.Uint64
 	// handover ends the rest that the receiving goroutine takes meanwhile.

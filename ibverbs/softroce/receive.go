@@ -83,7 +83,6 @@ func (r *receiver) through(n int, defers bool) {
 	for i := range r.batch[:n] {
 		r.take(&r.batch[i])
 	}
-	r.unlock()
 	r.settle(defers)
 }
 
@@ -137,14 +136,13 @@ func (r *receiver) dispatch(p *packet) {
 		return
 	}
 	if qpn := h.QPN(); r.qp == nil || r.qpn != qpn {
-		r.unlock()
 		q := r.e.qps.get(qpn)
 		if q == nil {
+			r.unlock()
 			c.unknownQP.Add(1)
 			return
 		}
-		q.mu.Lock()
-		r.qp, r.qpn = q, qpn
+		r.lock(q)
 		if !q.dirty && q.typ == driver.RC { // the others owe nothing
 			q.dirty = true
 			r.dirty = append(r.dirty, q)
@@ -179,6 +177,13 @@ func (r *receiver) dispatch(p *packet) {
 	}
 }
 
+// lock locks q instead of the queue pair at hand.
+func (r *receiver) lock(q *qp) {
+	r.unlock()
+	q.mu.Lock()
+	r.qp, r.qpn = q, q.num
+}
+
 func (r *receiver) unlock() {
 	if r.qp != nil {
 		r.qp.mu.Unlock()
@@ -190,7 +195,9 @@ func (r *receiver) unlock() {
 // waited for what the batch has given back.
 func (r *receiver) settle(defers bool) {
 	for i, q := range r.dirty {
-		q.mu.Lock()
+		if r.qp != q {
+			r.lock(q)
+		}
 		q.dirty = false
 		if !q.closed {
 			q.notify()
@@ -203,9 +210,9 @@ func (r *receiver) settle(defers bool) {
 				r.owing = append(r.owing, q)
 			}
 		}
-		q.mu.Unlock()
 		r.dirty[i] = nil
 	}
+	r.unlock()
 	r.dirty = r.dirty[:0]
 	r.acks.flush(r.e)
 	for i, f := range r.flows {

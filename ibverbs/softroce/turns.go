@@ -38,8 +38,16 @@ func (e *engine) poll() bool {
 	if !r.mu.TryLock() {
 		return true // somebody takes packets just now
 	}
-	defer r.mu.Unlock()
-	r.payAcks()
+	came := r.look()
+	r.mu.Unlock()
+	return came
+}
+
+// look is what a poll does, under the lock.
+func (r *receiver) look() bool {
+	if len(r.owing) > 0 {
+		r.payAcks()
+	}
 	n, err := r.shared.TryRecv(r.batch[:r.want])
 	if n == 0 || err != nil {
 		r.want = 1

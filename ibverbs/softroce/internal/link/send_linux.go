@@ -17,10 +17,11 @@ type sendState struct {
 	next    int               // that was not sent yet
 	errno   syscall.Errno
 	write   func(fd uintptr) bool // st.onReady, bound once
+	fd      *fdConn               // the socket, for a shorter way
 }
 
 func newSendState(s *socket) *sendState {
-	st := &sendState{sock: s}
+	st := &sendState{sock: s, fd: s.raw.(*fdConn)}
 	st.msgs.init(sendBatch, 0)
 	st.write = st.onReady
 	return st
@@ -43,6 +44,20 @@ func (st *sendState) onReady(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// atOnce sends what there is room for, and reports whether that was anything.
+func (st *sendState) atOnce() bool {
+	if st.fd.begin() != nil {
+		return false
+	}
+	n, errno := st.msgs.send(uintptr(st.fd.fd), st.next, st.count)
+	st.fd.end()
+	if errno != 0 {
+		return false
+	}
+	st.next += n
+	return n > 0
 }
 
 // send hands over at most sendBatch Datagrams.
@@ -128,7 +143,10 @@ func (st *sendState) push(u *UDP) (int, error) {
 	for st.next < st.count {
 		from := st.next
 		st.errno = 0
-		err := st.sock.raw.Write(st.write)
+		var err error
+		if !st.atOnce() {
+			err = st.sock.raw.Write(st.write)
+		}
 		for i := from; i < st.next; i++ {
 			u.stats.sentPackets.Add(st.packets[i])
 			u.stats.sentBytes.Add(uint64(st.msgs.hdrs[i].Len))

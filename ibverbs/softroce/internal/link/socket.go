@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,7 +23,8 @@ type socket struct {
 	scope      uint32 // zone of link-local peers
 	recvBuffer int    // granted
 	plain      bool
-	states     sync.Pool // of *sendState
+	states     sync.Pool                 // of *sendState
+	spare      atomic.Pointer[sendState] // the one that was used last
 }
 
 // openSocket makes a socket that receives, or one that only sends and throws

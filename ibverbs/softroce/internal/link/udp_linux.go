@@ -93,12 +93,17 @@ func (s *socket) send(u *UDP, batch []Datagrams) (int, error) {
 	if s.plain {
 		return s.plainSend(u, batch)
 	}
-	st, _ := s.states.Get().(*sendState)
+	st := s.spare.Swap(nil)
+	if st == nil {
+		st, _ = s.states.Get().(*sendState)
+	}
 	if st == nil {
 		st = newSendState(s)
 	}
 	n, err := st.send(u, batch)
 	st.forget()
-	s.states.Put(st)
+	if !s.spare.CompareAndSwap(nil, st) {
+		s.states.Put(st)
+	}
 	return n, err
 }

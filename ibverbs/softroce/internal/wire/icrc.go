@@ -17,6 +17,9 @@ const (
 	// maxLengths bounds the lengths for which a power is kept: the largest
 	// packet is a path MTU of 4096 with 32 bytes of headers, padding, ICRC.
 	maxLengths = (4096 + 64) / 4
+	// fewBytes is below which length the tables that take the BTH serve for the rest as
+	// well: hash/crc32 would read larger ones, which nobody else keeps in the cache.
+	fewBytes = 64
 )
 
 // crcTables is what the register gains from a byte, by how many zero bytes
@@ -184,7 +187,16 @@ func (t *crcTables) bth(v uint32, b []byte) uint32 {
 func (p Path) ICRC(pkt []byte, id uint16) uint32 {
 	// The BTH goes by hand: hash/crc32 is slow at lengths like 12 + 1024.
 	v := tables.bth(p.start(len(pkt), id), pkt)
-	return crc32.Update(^v, crc32.IEEETable, pkt[BTHSize:len(pkt)-ICRCSize])
+	rest := pkt[BTHSize : len(pkt)-ICRCSize]
+	if len(rest) < fewBytes {
+		for ; len(rest) >= 4; rest = rest[4:] {
+			v = tables.four(v, binary.LittleEndian.Uint32(rest))
+		}
+		if len(rest) == 0 {
+			return ^v
+		}
+	}
+	return crc32.Update(^v, crc32.IEEETable, rest)
 }
 
 // Seal writes the ICRC, for an IPv4 Identification.
