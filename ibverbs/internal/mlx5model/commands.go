@@ -23,6 +23,8 @@ func init() {
 		uapi.CmdAllocPD:           {"ALLOC_PD", 8, 4, (*call).allocPD},
 		uapi.CmdCreateAH:          {"CREATE_AH", 56, 4, (*call).createAH},
 		uapi.CmdRegMR:             {"REG_MR", 40, 12, (*call).regMR},
+		uapi.CmdReregMR:           {"REREG_MR", 48, 8, (*call).reregMR},
+		uapi.CmdAllocMW:           {"ALLOC_MW", 16, 8, (*call).allocMW},
 		uapi.CmdCreateCompChannel: {"CREATE_COMP_CHANNEL", 8, 4, (*call).createCompChannel},
 		uapi.CmdModifyQP:          {"MODIFY_QP", 112, 0, (*call).modifyQP},
 		uapi.CmdQueryQP:           {"QUERY_QP", 16, 128, (*call).queryQP},

@@ -79,6 +79,8 @@ func (c *context) close() {
 			o.gone()
 		case *mr:
 			delete(c.m.mrs, o.key)
+		case *mw:
+			delete(c.m.mws, index(o.key))
 		}
 	}
 	clear(c.objects)

@@ -16,6 +16,7 @@ type entry struct {
 	av     mlx5prm.AV
 	remote mlx5prm.RAddr
 	atomic mlx5prm.Atomic
+	umr    umr
 	data   []piece
 	length uint64
 }
@@ -51,7 +52,7 @@ func mayPost(kind driver.QPType, op uint8) bool {
 	switch op {
 	case mlx5prm.OpNop, mlx5prm.OpSend, mlx5prm.OpSendImm:
 		return true
-	case mlx5prm.OpWrite, mlx5prm.OpWriteImm:
+	case mlx5prm.OpWrite, mlx5prm.OpWriteImm, mlx5prm.OpUMR:
 		return kind != driver.UD
 	}
 	return kind == driver.RC && (remoteOp(op) || sendOp(op))
@@ -99,6 +100,9 @@ func (q *qp) blocks(index uint16, n int) ([]byte, error) {
 }
 
 func (e *entry) parse(kind driver.QPType, b []byte) error {
+	if e.Opcode() == mlx5prm.OpUMR {
+		return e.umr.parse(b, e.DS())
+	}
 	take := func(into []byte) { b = b[copy(into, b):] }
 	want := 0
 	switch op := e.Opcode(); {

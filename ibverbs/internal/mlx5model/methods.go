@@ -97,6 +97,7 @@ func init() {
 		{uapi.ObjectAH, uapi.MethodAHDestroy}:   destroys("AH_DESTROY", 0, (*call).destroyAH),
 		{uapi.ObjectPD, uapi.MethodPDDestroy}:   destroys("PD_DESTROY", 0, (*call).destroyPD),
 		{uapi.ObjectMR, uapi.MethodMRDestroy}:   destroys("MR_DESTROY", 0, (*call).destroyMR),
+		{uapi.ObjectMW, uapi.MethodMWDestroy}:   destroys("MW_DESTROY", 0, (*call).deallocMW),
 		{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}: {"UAR_OBJ_ALLOC", map[uint16]attr{
 			uapi.AttrMLX5UARAllocHandle:     {kind: newHandle},
 			uapi.AttrMLX5UARAllocType:       {kind: constant},

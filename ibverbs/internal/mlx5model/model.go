@@ -25,6 +25,7 @@ type Model struct {
 	contexts map[*context]struct{}
 	qps      map[uint32]*qp
 	mrs      map[uint32]*mr
+	mws      map[uint32]*mw   // by the part of the key that stays
 	last     uint32           // number that was given
 	watched  map[*qp]struct{} // looked at in each round: those that wait, and those in error
 	running  bool             // there is a goroutine of work
@@ -34,7 +35,7 @@ type Model struct {
 // New makes an adapter that nobody has opened.
 func New(c Config) *Model {
 	return &Model{config: c, contexts: map[*context]struct{}{}, qps: map[uint32]*qp{}, mrs: map[uint32]*mr{},
-		watched: map[*qp]struct{}{}, last: firstNumber}
+		mws: map[uint32]*mw{}, watched: map[*qp]struct{}{}, last: firstNumber}
 }
 
 // firstNumber keeps keys, which begin with a number, away from mlx5prm.InvalidLKey.

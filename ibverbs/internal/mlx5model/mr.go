@@ -30,13 +30,13 @@ func (c *call) regMR(request []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	access := r.AccessFlags &^ (uapi.AccessOptionalLast<<1 - uapi.AccessOptionalFirst)
+	access, err := rights(r.AccessFlags)
 	switch {
-	case r.Start%pageSize != r.HCAVA%pageSize, access&^0x1f != 0, r.Length == 0:
+	case err != nil:
+		return nil, err
+	case r.Start%pageSize != r.HCAVA%pageSize, r.Length == 0:
 		return nil, syscall.EINVAL
-	case access&(remoteWrite|remoteAtomic) != 0 && access&localWrite == 0:
-		return nil, syscall.EINVAL
-	case !c.mem.allows(r.Start, r.Length, access&(localWrite|remoteWrite|remoteAtomic|mwBind) != 0):
+	case !c.pins(r.Start, r.Length, access):
 		return nil, syscall.EFAULT
 	}
 	m := &mr{c: c.context, pd: p, iova: r.HCAVA, addr: r.Start, length: r.Length, access: access}
@@ -44,6 +44,73 @@ func (c *call) regMR(request []byte) ([]byte, error) {
 	c.m.mrs[m.key] = m
 	p.used++
 	resp := uapi.RegMRResp{MRHandle: c.add(m), LKey: m.key, RKey: m.key}
+	return bytesOf(&resp), nil
+}
+
+// rights is access flags without those that a device may ignore.
+func rights(flags uint32) (uint32, error) {
+	access := flags &^ (uapi.AccessOptionalLast<<1 - uapi.AccessOptionalFirst)
+	if access&^0x1f != 0 || access&(remoteWrite|remoteAtomic) != 0 && access&localWrite == 0 {
+		return 0, syscall.EINVAL
+	}
+	return access, nil
+}
+
+// pins says whether memory can be registered with rights.
+func (c *call) pins(at, n uint64, access uint32) bool {
+	return c.mem.allows(at, n, access&(localWrite|remoteWrite|remoteAtomic|mwBind) != 0)
+}
+
+// keepsKey is the rights that change without a new key.
+const keepsKey = localWrite | remoteWrite | remoteRead
+
+// reregMR changes a registration in place where the kernel can, which is as long as it
+// becomes no larger and no other rights change: otherwise its keys are new. A refusal
+// changes nothing.
+func (c *call) reregMR(request []byte) ([]byte, error) {
+	r := structOf[uapi.ReregMR](request)
+	moves := r.Flags&uapi.ReregTranslation != 0
+	switch {
+	case r.Flags == 0:
+		return nil, syscall.EINVAL
+	case r.Flags&^(uapi.ReregTranslation|uapi.ReregPD|uapi.ReregAccess) != 0:
+		return nil, syscall.EOPNOTSUPP
+	case moves && r.Start%pageSize != r.HCAVA%pageSize:
+		return nil, syscall.EINVAL
+	}
+	m, err := object[*mr](c.context, uint64(r.MRHandle))
+	if err != nil {
+		return nil, err
+	}
+	now := *m
+	if r.Flags&uapi.ReregAccess != 0 {
+		if now.access, err = rights(r.AccessFlags); err != nil {
+			return nil, err
+		}
+	}
+	if r.Flags&uapi.ReregPD != 0 {
+		if now.pd, err = object[*pd](c.context, uint64(r.PDHandle)); err != nil {
+			return nil, err
+		}
+	}
+	if moves {
+		now.iova, now.addr, now.length = r.HCAVA, r.Start, r.Length
+		if now.length == 0 {
+			return nil, syscall.EINVAL
+		}
+	}
+	if !c.pins(now.addr, now.length, now.access) {
+		return nil, syscall.EFAULT
+	}
+	if (now.access^m.access)&^keepsKey != 0 || now.length > m.length {
+		now.key = c.m.number() << 8
+	}
+	m.pd.used--
+	now.pd.used++
+	delete(c.m.mrs, m.key)
+	*m = now
+	c.m.mrs[m.key] = m
+	resp := uapi.ReregMRResp{LKey: m.key, RKey: m.key}
 	return bytesOf(&resp), nil
 }
 

@@ -129,6 +129,8 @@ func (q *qp) perform(e *entry) answer {
 	switch {
 	case op == mlx5prm.OpNop:
 		return answer{}
+	case op == mlx5prm.OpUMR:
+		return answer{local: q.change(e)}
 	case e.length > maxMessage, q.kind == driver.UD && e.length > 128<<mtu4096:
 		return answer{local: mlx5prm.SyndromeLocalLengthErr}
 	case op == mlx5prm.OpRead || atomicOp(op):

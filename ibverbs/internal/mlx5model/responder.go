@@ -35,12 +35,12 @@ func (q *qp) take(e *entry, b []byte) answer {
 			return q.refusal(s)
 		}
 		opcode = mlx5prm.CQERespWrImm
-	case mlx5prm.OpSendInval:
-		q.c.m.logf("queue pair %#x: the model has no key that a message invalidates", q.num)
-		return q.refusal(mlx5prm.SyndromeRemoteInvalReqErr)
 	default:
-		if op == mlx5prm.OpSendImm {
+		switch op {
+		case mlx5prm.OpSendImm:
 			opcode = mlx5prm.CQERespSendImm
+		case mlx5prm.OpSendInval:
+			opcode = mlx5prm.CQERespSendInv
 		}
 		switch {
 		case uint64(len(b)) > r.length:
@@ -49,6 +49,10 @@ func (q *qp) take(e *entry, b []byte) answer {
 			inline = b
 		case !q.scatter(r.data, b):
 			return q.unfit(r, mlx5prm.SyndromeLocalProtErr, mlx5prm.SyndromeRemoteOpErr)
+		}
+		if op == mlx5prm.OpSendInval && !q.invalidated(e.Imm.Get()) {
+			q.unfit(r, mlx5prm.SyndromeRemoteInvalReqErr, 0)
+			return answer{lost: true} // nobody is told (IBTA 9.9.6.3, class J)
 		}
 	}
 	q.received(r, &c, opcode, inline)
@@ -94,7 +98,7 @@ func (q *qp) asked(e *entry, n uint64, access uint32) (memory, uint64, uint8) {
 	if n == 0 {
 		return nil, 0, 0
 	}
-	mem, addr, ok := q.c.m.reach(q.pd, e.remote.RKey.Get(), e.remote.RAddr.Get(), n, access)
+	mem, addr, ok := q.remote(e.remote.RKey.Get(), e.remote.RAddr.Get(), n, access)
 	if !ok {
 		return nil, 0, mlx5prm.SyndromeRemoteAccessErr
 	}
