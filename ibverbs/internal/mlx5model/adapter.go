@@ -75,6 +75,9 @@ func (m *Model) round(now time.Time) (busy bool) {
 			}
 		}
 	}
+	for q := range m.held {
+		q.notify()
+	}
 	for q := range m.watched {
 		busy = q.run(now) || busy
 	}

@@ -19,17 +19,19 @@ var commands map[uint32]command
 
 func init() {
 	commands = map[uint32]command{
-		uapi.CmdQueryDevice:       {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
-		uapi.CmdAllocPD:           {"ALLOC_PD", 8, 4, (*call).allocPD},
-		uapi.CmdCreateAH:          {"CREATE_AH", 56, 4, (*call).createAH},
-		uapi.CmdRegMR:             {"REG_MR", 40, 12, (*call).regMR},
-		uapi.CmdReregMR:           {"REREG_MR", 48, 8, (*call).reregMR},
-		uapi.CmdAllocMW:           {"ALLOC_MW", 16, 8, (*call).allocMW},
-		uapi.CmdCreateCompChannel: {"CREATE_COMP_CHANNEL", 8, 4, (*call).createCompChannel},
-		uapi.CmdModifyQP:          {"MODIFY_QP", 112, 0, (*call).modifyQP},
-		uapi.CmdQueryQP:           {"QUERY_QP", 16, 128, (*call).queryQP},
-		uapi.CmdModifySRQ:         {"MODIFY_SRQ", 16, 0, (*call).modifySRQ},
-		uapi.CmdQuerySRQ:          {"QUERY_SRQ", 16, 16, (*call).querySRQ},
+		uapi.CmdQueryDevice:                        {"QUERY_DEVICE", 8, 176, (*call).queryDevice},
+		uapi.CmdAllocPD:                            {"ALLOC_PD", 8, 4, (*call).allocPD},
+		uapi.CmdCreateAH:                           {"CREATE_AH", 56, 4, (*call).createAH},
+		uapi.CmdRegMR:                              {"REG_MR", 40, 12, (*call).regMR},
+		uapi.CmdReregMR:                            {"REREG_MR", 48, 8, (*call).reregMR},
+		uapi.CmdAllocMW:                            {"ALLOC_MW", 16, 8, (*call).allocMW},
+		uapi.CmdCreateCompChannel:                  {"CREATE_COMP_CHANNEL", 8, 4, (*call).createCompChannel},
+		uapi.CmdResizeCQ:                           {"RESIZE_CQ", 16, 8, (*call).resizeCQ},
+		uapi.CmdModifyCQ | uapi.CmdFlagExtended:    {"EX_MODIFY_CQ", 16, 0, (*call).modifyCQ},
+		uapi.CmdModifyQP:                           {"MODIFY_QP", 112, 0, (*call).modifyQP},
+		uapi.CmdQueryQP:                            {"QUERY_QP", 16, 128, (*call).queryQP},
+		uapi.CmdModifySRQ:                          {"MODIFY_SRQ", 16, 0, (*call).modifySRQ},
+		uapi.CmdQuerySRQ:                           {"QUERY_SRQ", 16, 16, (*call).querySRQ},
 		uapi.CmdQueryDevice | uapi.CmdFlagExtended: {"EX_QUERY_DEVICE", 8, 176, (*call).exQueryDevice},
 	}
 }

@@ -79,6 +79,8 @@ func (c *context) close() {
 			o.gone()
 		case *mr:
 			delete(c.m.mrs, o.key)
+		case *cq:
+			delete(c.m.held, o)
 		case *mw:
 			delete(c.m.mws, index(o.key))
 		}

@@ -28,6 +28,7 @@ type cq struct {
 	lastSolicited    uint32
 	posted           uint32 // events
 	arm              uint32 // the record's word as it was last seen
+	moderation
 }
 
 func (c *call) createCQ() error {
@@ -106,6 +107,7 @@ func (c *call) destroyCQ() error {
 		}
 	}
 	delete(c.cqs, q.num)
+	delete(c.m.held, q)
 	delete(c.objects, uint32(h))
 	resp := uapi.DestroyCQResp{CompEventsReported: q.posted}
 	return c.out(uapi.AttrDestroyCQResp, bytesOf(&resp))
@@ -149,28 +151,22 @@ func (q *cq) add(e *mlx5prm.CQE, opcode uint8, inline []byte) {
 		}
 		return
 	}
-	at := q.buf + uint64((q.pi&(q.n-1))*q.stride+q.stride-64)
 	if opcode != mlx5prm.CQEReqErr && opcode != mlx5prm.CQERespErr {
 		e.Timestamp.Set(uint64(time.Since(start)))
 	}
-	e.OpOwn |= opcode << 4
 	switch {
 	case len(inline) == 0:
 	case q.stride == 128:
 		e.OpOwn |= mlx5prm.InlineScatter64
-		_ = q.c.mem.write(at-64, inline)
+		_ = q.c.mem.write(q.place()-64, inline)
 	default:
 		e.OpOwn |= mlx5prm.InlineScatter32
 		copy(bytesOf(e), inline)
 	}
-	if q.pi&q.n != 0 {
-		e.OpOwn |= mlx5prm.OwnerMask
-	}
-	b := bytesOf(e)
-	if q.c.mem.write(at, b[:63]) != nil || q.c.mem.write(at+63, b[63:]) != nil {
+	if q.write(e, opcode) != nil {
 		return
 	}
-	q.pi++
+	q.come++
 	failed := opcode == mlx5prm.CQEReqErr || opcode == mlx5prm.CQERespErr
 	if failed || e.OpOwn&mlx5prm.SolicitedEvent != 0 {
 		q.lastSolicited = q.pi
@@ -178,9 +174,31 @@ func (q *cq) add(e *mlx5prm.CQE, opcode uint8, inline []byte) {
 	q.notify()
 }
 
+// write puts an entry where the adapter is in the ring.
+func (q *cq) write(e *mlx5prm.CQE, opcode uint8) error {
+	e.OpOwn |= opcode << 4
+	if q.pi&q.n != 0 {
+		e.OpOwn |= mlx5prm.OwnerMask
+	}
+	b := bytesOf(e)
+	at := q.place()
+	if err := q.c.mem.write(at, b[:63]); err != nil {
+		return err
+	}
+	if err := q.c.mem.write(at+63, b[63:]); err != nil {
+		return err
+	}
+	q.pi++
+	return nil
+}
+
+// place is where the entry lies that the adapter writes next.
+func (q *cq) place() uint64 { return q.buf + uint64((q.pi&(q.n-1))*q.stride+q.stride-64) }
+
 // notify sends the event that was asked for, if the program has not seen what it is
 // about.
 func (q *cq) notify() {
+	delete(q.c.m.held, q)
 	if !q.armed {
 		return
 	}
@@ -190,8 +208,14 @@ func (q *cq) notify() {
 		last = q.lastSolicited
 	}
 	if ahead := (last - seen) & mlx5prm.CIMask; ahead == 0 || ahead > q.n {
+		q.since = time.Time{}
 		return
 	}
+	if q.holds(time.Now()) {
+		q.c.m.held[q] = struct{}{}
+		return
+	}
+	q.told()
 	q.armed = false
 	if q.channel == nil {
 		return

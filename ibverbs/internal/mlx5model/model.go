@@ -28,6 +28,7 @@ type Model struct {
 	mws      map[uint32]*mw   // by the part of the key that stays
 	last     uint32           // number that was given
 	watched  map[*qp]struct{} // looked at in each round: those that wait, and those in error
+	held     map[*cq]struct{} // CQs that hold an event back
 	running  bool             // there is a goroutine of work
 	buffer   []byte           // for a message on its way
 }
@@ -35,7 +36,7 @@ type Model struct {
 // New makes an adapter that nobody has opened.
 func New(c Config) *Model {
 	return &Model{config: c, contexts: map[*context]struct{}{}, qps: map[uint32]*qp{}, mrs: map[uint32]*mr{},
-		mws: map[uint32]*mw{}, watched: map[*qp]struct{}{}, last: firstNumber}
+		mws: map[uint32]*mw{}, watched: map[*qp]struct{}{}, held: map[*cq]struct{}{}, last: firstNumber}
 }
 
 // firstNumber keeps keys, which begin with a number, away from mlx5prm.InvalidLKey.
