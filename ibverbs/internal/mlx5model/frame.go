@@ -74,6 +74,7 @@ func (c *context) ioctl(at uint64) error {
 	}
 	m, ok := methods[methodID{h.ObjectID, h.MethodID}]
 	if !ok {
+		c.m.tracef("method %d of object %#x", h.MethodID, h.ObjectID)
 		c.m.logf("no method %d of object %#x", h.MethodID, h.ObjectID)
 		return syscall.EPROTONOSUPPORT
 	}
@@ -88,6 +89,7 @@ func (c *context) ioctl(at uint64) error {
 			return err
 		}
 	}
+	k.trace(m)
 	for id, a := range m.attrs {
 		if !a.optional && k.attrs[id] == nil {
 			c.m.logf("%s without its attribute %d", m.name, id)

@@ -58,6 +58,7 @@ func (q *qp) step(posted uint16, now time.Time) bool {
 		q.end(e, mlx5prm.SyndromeLocalQPOpErr)
 		return true
 	}
+	e.traced(q, q.sqCI+posted)
 	a := q.perform(e)
 	switch {
 	case a.local != 0:
