@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -23,7 +24,7 @@ func TestResize(t *testing.T) {
 					t.Fatalf("%d posted, %v", n, err)
 				}
 			}
-			p.settle()
+			p.settle(t)
 		}
 		poll := func(n int) {
 			var wcs [1]driver.WC
@@ -109,8 +110,12 @@ func newLoop(t *testing.T, m *Model, size, depth int) *loop {
 }
 
 // settle waits until the adapter has done what is posted.
-func (p *loop) settle() {
-	for done := false; !done; runtime.Gosched() {
+func (p *loop) settle(t *testing.T) {
+	t.Helper()
+	for done, end := false, time.Now().Add(time.Minute); !done; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("the adapter has not done what is posted")
+		}
 		p.m.mu.Lock()
 		q := p.m.qps[p.qp.Num()]
 		posted, ok := counter(q.c.mem, q.db+4)
