@@ -120,9 +120,8 @@ func TestContainers(t *testing.T) {
 			if c.addr(1) == "" {
 				cmd.Env[len(cmd.Env)-1] = strings.TrimRight("PURERDMA_SHM_ADDR= "+c.hides, " ")
 			}
-			cmd.SysProcAttr = apart(c.flags)
-			if c.flags == 0 {
-				cmd.SysProcAttr = nil
+			if c.flags != 0 {
+				cmd.SysProcAttr = apart(t, c.flags)
 			}
 			cmd.Stderr = os.Stderr
 			in, err := cmd.StdinPipe()
@@ -172,7 +171,7 @@ func TestMessagesBetweenContainers(t *testing.T) {
 	defer l.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), childVariable+"=echo", "PURERDMA_SHM_ADDR="+l.Addr())
-	cmd.SysProcAttr = apart(syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET)
+	cmd.SysProcAttr = apart(t, syscall.CLONE_NEWPID|syscall.CLONE_NEWIPC|syscall.CLONE_NEWNS|syscall.CLONE_NEWNET)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Skipf("no namespaces here: %v", err)

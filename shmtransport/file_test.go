@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -362,10 +363,26 @@ func TestKilledAttacher(t *testing.T) {
 	}
 }
 
+// userNamespace says why this process may not make user namespaces, nil if it may. It asks without mappings of users: where the kernel
+// refuses a process with them, as it does under chroot and in many containers, package syscall leaves the two ends of a pipe open.
+var userNamespace = sync.OnceValue(func() error {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_ = cmd.Wait() // it may find nothing to do for a user that has no name
+	return nil
+})
+
 // apart starts a process in namespaces of its own, as this user; who is not root has a user namespace, too, in which it may mount.
-func apart(flags uintptr) *syscall.SysProcAttr {
+func apart(t *testing.T, flags uintptr) *syscall.SysProcAttr {
+	t.Helper()
 	a := &syscall.SysProcAttr{Cloneflags: flags}
 	if os.Geteuid() != 0 {
+		if err := userNamespace(); err != nil {
+			t.Skipf("no user namespaces here: %v", err)
+		}
 		a.Cloneflags |= syscall.CLONE_NEWUSER
 		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
@@ -392,7 +409,7 @@ func mounted(t *testing.T, options string) (dir string, inside bool) {
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), "PURERDMA_SHM_TMPFS="+t.TempDir())
-	cmd.SysProcAttr = apart(syscall.CLONE_NEWNS)
+	cmd.SysProcAttr = apart(t, syscall.CLONE_NEWNS)
 	out, err := cmd.CombinedOutput()
 	switch {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC):
