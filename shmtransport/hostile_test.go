@@ -354,3 +354,32 @@ func TestAnotherUser(t *testing.T) {
 	}
 	_, _ = x.Close(), y.Close()
 }
+
+// A context that ends as the handshake does leaves no deadline on the connection: its peer's end is told apart from a goodbye.
+func TestContextEndsWithHandshake(t *testing.T) {
+	for range 100 {
+		nc, peer := sockets(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		c, err := bounded(ctx, nc, func() (*Conn, error) {
+			g := newOptions(nil).geometry
+			fd, span, err := makeMemfd(g)
+			if err != nil {
+				return nil, err
+			}
+			cancel()
+			return newConn(span, g, true, true, Peer{}), unix.Close(fd)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := peer.Write([]byte{goodbye}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Recv(t.Context(), nil); err != io.EOF {
+			t.Fatalf("got %v", err)
+		}
+		if err := errors.Join(c.Close(), peer.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

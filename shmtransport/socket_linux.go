@@ -107,9 +107,11 @@ func Offer(ctx context.Context, nc *net.UnixConn, opts ...Option) (*Conn, error)
 	return offer(ctx, nc, newOptions(opts))
 }
 
-func offer(ctx context.Context, nc *net.UnixConn, o options) (c *Conn, err error) {
-	stop := bound(ctx, nc)
-	defer func() { err = finish(ctx, nc, stop, err) }()
+func offer(ctx context.Context, nc *net.UnixConn, o options) (*Conn, error) {
+	return bounded(ctx, nc, func() (*Conn, error) { return offerMemory(nc, o) })
+}
+
+func offerMemory(nc *net.UnixConn, o options) (*Conn, error) {
 	peer, err := checkPeer(nc, o)
 	if err != nil {
 		return nil, err
@@ -126,7 +128,7 @@ func offer(ctx context.Context, nc *net.UnixConn, o options) (c *Conn, err error
 	if _, _, err = nc.WriteMsgUnix(mine.encode(), unix.UnixRights(fd), nil); err == nil {
 		var p packet
 		if p, err = answer(nc); err == nil {
-			return joined(newConn(span, o.geometry, true, !(mine.barriers && p.barriers), peer), nc), nil
+			return newConn(span, o.geometry, true, !(mine.barriers && p.barriers), peer), nil
 		}
 	}
 	return nil, errors.Join(err, span.Release())
@@ -161,9 +163,11 @@ func Take(ctx context.Context, nc *net.UnixConn, opts ...Option) (*Conn, error) 
 var errToken = fmt.Errorf("%w: another token", errHandshake)
 
 // take is Take; admit decides by the token, and gives the options that go with it.
-func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) (options, error)) (c *Conn, err error) {
-	stop := bound(ctx, nc)
-	defer func() { err = finish(ctx, nc, stop, err) }()
+func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) (options, error)) (*Conn, error) {
+	return bounded(ctx, nc, func() (*Conn, error) { return takeMemory(nc, o, admit) })
+}
+
+func takeMemory(nc *net.UnixConn, o options, admit func(Token) (options, error)) (*Conn, error) {
 	peer, err := checkPeer(nc, o)
 	if err != nil {
 		return nil, err
@@ -194,27 +198,32 @@ func take(ctx context.Context, nc *net.UnixConn, o options, admit func(Token) (o
 	if _, err := nc.Write(mine.encode()); err != nil {
 		return nil, errors.Join(err, span.Release())
 	}
-	c = joined(newConn(span, g, false, !(mine.barriers && p.barriers), peer), nc)
+	c := newConn(span, g, false, !(mine.barriers && p.barriers), peer)
 	c.token = p.token
 	return c, nil
 }
 
-// bound makes ctx, and HandshakeLimit, end what is read and written on nc.
-func bound(ctx context.Context, nc *net.UnixConn) (stop func() bool) {
+// bounded makes ctx, and HandshakeLimit, end what a handshake reads and writes on nc; after an error it closes nc. Nothing of the bounds is
+// left on the connection, also where ctx ends as the handshake does.
+func bounded(ctx context.Context, nc *net.UnixConn, handshake func() (*Conn, error)) (*Conn, error) {
 	_ = nc.SetDeadline(time.Now().Add(HandshakeLimit))
-	return context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-}
-
-// finish lifts the bounds, or after an error closes nc.
-func finish(ctx context.Context, nc *net.UnixConn, stop func() bool, err error) error {
-	stop()
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(fired)
+		_ = nc.SetDeadline(time.Unix(1, 0))
+	})
+	c, err := handshake()
+	if !stop() {
+		<-fired
+	}
 	if err == nil {
-		return nc.SetDeadline(time.Time{})
+		_ = nc.SetDeadline(time.Time{})
+		return joined(c, nc), nil
 	}
 	if why := cause.Of(ctx); why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}
-	return errors.Join(err, nc.Close())
+	return nil, errors.Join(err, nc.Close())
 }
 
 // checkPeer asks the kernel who is at the other end.

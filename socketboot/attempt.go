@@ -60,12 +60,15 @@ func (a *attempt) serve() {
 		return
 	}
 	a.cancel(nil)
-	a.l.deliver(a, conn)
+	taken := a.l.deliver(a, conn)
 	// Not this goroutine, for which the listener's Close waits: the connection outlives the listener.
 	go func() {
 		conn.watch()
 		a.l.forget(conn)
 	}()
+	if !taken { // not before: to close a connection is to wait for the goroutine that watches it
+		a.l.discard(conn, net.ErrClosed)
+	}
 }
 
 func (a *attempt) handshake() (*Conn, error) {

@@ -242,20 +242,18 @@ func (l *Listener) evict() (wait time.Duration) {
 	return 0
 }
 
-// deliver hands a connection over to Accept.
-func (l *Listener) deliver(a *attempt, c *Conn) {
+// deliver hands a connection over to Accept; false if the listener has been closed meanwhile.
+func (l *Listener) deliver(a *attempt, c *Conn) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	delete(l.pending, a)
-	closed := l.closed
-	if !closed {
-		l.ready = append(l.ready, c)
-		close(l.wake)
-		l.wake = make(chan struct{})
+	if l.closed {
+		return false
 	}
-	l.mu.Unlock()
-	if closed {
-		l.discard(c, net.ErrClosed)
-	}
+	l.ready = append(l.ready, c)
+	close(l.wake)
+	l.wake = make(chan struct{})
+	return true
 }
 
 // forget drops a connection whose peer has gone before anybody took it.

@@ -260,6 +260,62 @@ func TestListenerCloseAbortsUntaken(t *testing.T) {
 	})
 }
 
+// Close comes when a handshake has just succeeded and nobody could take its connection yet.
+func TestListenerCloseAtTheLastMoment(t *testing.T) {
+	s := loopback(t)
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemNet()
+		n, d := mem.net()
+		o := newOwners(t)
+		var l *Listener
+		closed := make(chan error, 1)
+		n.Listen = func(context.Context, netip.AddrPort) (net.Listener, error) {
+			return atTheEnd{mem, func() {
+				go func() { closed <- l.Close() }()
+				synctest.Wait() // it waits for the handshake
+			}}, nil
+		}
+		l = serve(t, n, o)
+		c, _ := mem.dial(t.Context(), mem.addr)
+		if err := s.speak(c, len(s.fromConn)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !closedByPeer(err) {
+			t.Errorf("connection is open: %v", err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if o.aborts() != 1 || len(d.reasons()) != 0 {
+			t.Errorf("%d aborts, told of drops: %v", o.aborts(), d.reasons())
+		}
+		c.Close()
+	})
+}
+
+// atTheEnd calls what it has when a handshake on one of its connections is over: when no deadline is left.
+type atTheEnd struct {
+	net.Listener
+	call func()
+}
+
+func (l atTheEnd) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return lastDeadline{c, l.call}, err
+}
+
+type lastDeadline struct {
+	net.Conn
+	call func()
+}
+
+func (c lastDeadline) SetDeadline(at time.Time) error {
+	if at.IsZero() {
+		c.call()
+	}
+	return c.Conn.SetDeadline(at)
+}
+
 // Close waits for an owner that is at work: when it returns, nobody touches the device any more.
 func TestListenerCloseWaits(t *testing.T) {
 	s := loopback(t)
