@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/nettransport"
@@ -34,12 +35,18 @@ type member struct {
 func (t *tool) rank(ctx context.Context, info launch.Info, local bool) (err error) {
 	m := &member{t: t, rank: info.Rank, size: info.Size}
 	defer func() {
-		if err != nil && m.job != nil {
+		switch {
+		case err != nil && m.job != nil:
+			err = m.blame(ctx, err)
 			m.job.Abort(err)
+		case local && m.rank > 0 && errors.Is(err, bootstrap.ErrNoRoot):
+			err = lastWord(ctx, err)
 		}
-		err = errors.Join(err, m.close())
+		if err = errors.Join(err, m.close()); err != nil {
+			err = fmt.Errorf("rank %d: %w", m.rank, err)
+		}
 	}()
-	if err := m.join(ctx, info, local || os.Getenv(aloneVariable) != ""); err != nil {
+	if err := m.join(ctx, info, local); err != nil {
 		return err
 	}
 	if err := m.agree(ctx); err != nil {
@@ -124,6 +131,32 @@ func (m *member) join(ctx context.Context, info launch.Info, local bool) error {
 	m.group = m.comm.NewGroup()
 	return m.comm.Connect(ctx, transport.Pairs(m.rank, m.size, m.t.channels))
 }
+
+// blame adds what the job knows: where several ranks end, one after another, it names the first, which others need not be connected with.
+func (m *member) blame(ctx context.Context, err error) error {
+	select {
+	case <-m.job.Done():
+	case <-ctx.Done():
+	case <-time.After(hearsay):
+	}
+	if why := m.job.Err(); why != nil && !errors.Is(err, why) {
+		return errors.Join(why, err)
+	}
+	return err
+}
+
+// lastWord adds what rank 0, which ends since nobody is where it should be, says to those that it has started.
+func lastWord(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return errors.Join(cause.Of(ctx), err)
+	case <-time.After(lastPatience):
+		return err
+	}
+}
+
+// hearsay is how long the news of a rank's death may take after a connection has failed.
+const hearsay = time.Second
 
 // close ends all in the order that is the reverse of how it was made.
 func (m *member) close() error {

@@ -28,6 +28,7 @@ const asCommand = "PURERDMA_SENDRECV_TEST"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		asVariablesSay()
 		os.Exit(run(os.Args[1:]))
 	}
 	leaktest.Main(m)

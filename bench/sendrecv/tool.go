@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -139,12 +140,18 @@ func (t *tool) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, t.limit, late)
 	defer cancel()
 	if t.launched != nil {
-		return t.rank(ctx, *t.launched, false)
+		local := os.Getenv(aloneVariable) != ""
+		if local {
+			ctx = whileRankZeroLives(ctx, os.Stdin)
+		}
+		return t.rank(ctx, *t.launched, local)
 	}
-	c, err := startCrew(ctx, t.ranks, t.args, t.out.Err)
+	whole, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	c, err := startCrew(ctx, t.ranks, t.args, lose)
 	if err != nil {
 		return err
 	}
-	err = t.rank(ctx, c.info, true)
+	err = t.rank(whole, c.info, true)
 	return errors.Join(err, c.end(err))
 }

@@ -21,9 +21,16 @@
 // root in place of an address: rank (4), kind (4: 0 left, 1 died, 2 aborted, 3 absent), number of all-gathers that a rank which
 // left took part in (8), length of a text (4, at most 1024), the text.
 //
+// Nor does NCCL send -2 and -3. A root says -2 on the connection on which a rank has reported, and holds it; a rank that sees it, which
+// NCCL's do not, says it back. From then on the end of this connection is the end of the rank, or of the root, until the root has
+// answered on the other and says -3. A rank that gives up says so by a notice.
+//
 // # Failures
 //
-// A rank that dies, or calls [Job.Abort], is named to all others: its neighbours on the ring notice (at once when its process
+// A rank that dies, or gives up, while others have yet to come ends the meeting: the root names it to those that have come. That of a
+// rank which has not reported is not seen by the root, but by whoever has started it: [Root.Fail]. The death of the root is ErrNoRoot.
+//
+// A rank that dies later, or calls [Job.Abort], is named to all others: its neighbours on the ring notice (at once when its process
 // ends; when its host vanishes, after 20 s) and spread the word, and from then on every wait of every rank fails with
 // a [RankError]. A rank that calls Close has left: only what needs that rank fails. Every wait ends with its context.
 //

@@ -46,6 +46,8 @@ var (
 	ErrLeft = errors.New("the rank has left the job")
 	// ErrMissing says that ranks have not come to the meeting in time.
 	ErrMissing = errors.New("ranks have not come")
+	// ErrNoRoot says that nobody answers where the ranks meet, or that the root has ended without an answer.
+	ErrNoRoot = errors.New("the root is not there: its process or host is gone, or was never started")
 	// ErrProtocol says that a peer sent what this protocol does not allow.
 	ErrProtocol = errors.New("not the bootstrap's protocol")
 	// ErrTooLong says that a message or slice is longer than the limit.

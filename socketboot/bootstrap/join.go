@@ -90,10 +90,11 @@ func (m *Member) meet(ctx context.Context) error {
 	}()
 
 	me := extInfo{rank: m.rank, size: m.size, root: addrs[1], ring: addrs[2]}
-	if err := m.checkIn(ctx, &me); err != nil {
+	line, err := m.checkIn(ctx, &me)
+	if err != nil {
 		return err
 	}
-	nextAddr, err := m.awaitRoot(ctx, answer)
+	nextAddr, err := m.awaitRoot(ctx, line, answer)
 	if err != nil {
 		return err
 	}
@@ -103,23 +104,25 @@ func (m *Member) meet(ctx context.Context) error {
 	return m.introduce(ctx, addrs[0])
 }
 
-func (m *Member) checkIn(ctx context.Context, me *extInfo) error {
+// checkIn reports to the root, which may hold the connection.
+func (m *Member) checkIn(ctx context.Context, me *extInfo) (net.Conn, error) {
 	root := m.cfg.ID.Root()
 	fail := func(err error) error {
-		return fmt.Errorf("bootstrap: rank %d reports to the root at %s: %w", m.rank, root, err)
+		return fmt.Errorf("bootstrap: rank %d reports to the root at %s: %w: %w", m.rank, root, ErrNoRoot, err)
 	}
 	c, err := dial(ctx, m.net, root, m.magic)
 	if err != nil {
-		return fail(err)
+		return nil, fail(err)
 	}
-	defer c.Close()
 	if err := write(ctx, c, frame(me.append(nil))); err != nil {
-		return fail(err)
+		_ = c.Close()
+		return nil, fail(err)
 	}
-	if err := untilClosed(ctx, c); err != nil {
-		return fail(err)
+	line, err := awaitHold(ctx, c)
+	if err != nil {
+		return nil, fail(err)
 	}
-	return nil
+	return line, nil
 }
 
 // answer is what the root says.
@@ -138,8 +141,10 @@ func (m *Member) hear(ctx context.Context, g *guest, out chan<- answer) {
 		case err != nil:
 			return err
 		case n == noticeMark:
-			word, err := readNotice(g, m.size)
-			a.err = word.reason()
+			said, err := readNotice(g, m.size)
+			if a.err = said.reason(); said.kind != absent {
+				a.err = &RankError{Op: "meet", Rank: said.rank, Err: a.err}
+			}
 			return err
 		case n != connectLen:
 			return fmt.Errorf("%w: the root's answer has %d bytes, want %d", ErrProtocol, n, connectLen)
@@ -161,17 +166,26 @@ func (m *Member) hear(ctx context.Context, g *guest, out chan<- answer) {
 	}
 }
 
-func (m *Member) awaitRoot(ctx context.Context, in <-chan answer) (netip.AddrPort, error) {
+func (m *Member) awaitRoot(ctx context.Context, line net.Conn, in <-chan answer) (next netip.AddrPort, err error) {
+	gone, stop := watchRoot(line)
+	defer func() { stop(err) }()
+	var a answer
 	select {
-	case a := <-in:
-		if a.err != nil {
-			return a.next, fmt.Errorf("bootstrap: the root at %s says: %w", m.cfg.ID.Root(), a.err)
+	case a = <-in:
+	case err := <-gone:
+		select {
+		case a = <-in: // it came first
+		default:
+			return next, fmt.Errorf("bootstrap: rank %d awaits the root at %s: %w", m.rank, m.cfg.ID.Root(), err)
 		}
-		return a.next, nil
 	case <-ctx.Done():
-		return netip.AddrPort{}, fmt.Errorf("bootstrap: the root at %s has not answered rank %d of %d: %w: %w", m.cfg.ID.Root(), m.rank, m.size,
+		return next, fmt.Errorf("bootstrap: the root at %s has not answered rank %d of %d: %w: %w", m.cfg.ID.Root(), m.rank, m.size,
 			ErrMissing, causeOf(ctx))
 	}
+	if a.err != nil {
+		return a.next, fmt.Errorf("bootstrap: the root at %s says: %w", m.cfg.ID.Root(), a.err)
+	}
+	return a.next, nil
 }
 
 // joinRing connects to the next rank and takes the connection of the one before. When that fails, the one before is still awaited a
@@ -179,7 +193,7 @@ func (m *Member) awaitRoot(ctx context.Context, in <-chan answer) (netip.AddrPor
 func (m *Member) joinRing(ctx context.Context, nextAddr netip.AddrPort, prev <-chan *guest) error {
 	before, after := (m.rank+m.size-1)%m.size, (m.rank+1)%m.size
 	var fault error
-	if next, err := dial(ctx, m.net, nextAddr, m.magic); err != nil {
+	if next, err := dial(ctx, listening(m.net), nextAddr, m.magic); err != nil {
 		fault = &RankError{Op: "connect to the next rank", Rank: after, Addr: nextAddr.String(), Err: err}
 	} else {
 		m.join(&m.next, next, after)
@@ -197,6 +211,9 @@ func (m *Member) joinRing(ctx context.Context, nextAddr netip.AddrPort, prev <-c
 	if fault == nil {
 		m.work.Go(m.gather)
 		return nil
+	}
+	if lost := (*RankError)(nil); errors.As(fault, &lost) && lost.Rank == before {
+		return fault // it will not come
 	}
 	select {
 	case g := <-prev:

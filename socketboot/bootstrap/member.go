@@ -120,9 +120,7 @@ func (m *Member) reachable(to int, op string) error {
 }
 
 func (m *Member) sendTo(ctx context.Context, a netip.AddrPort, tag uint32, b []byte) error {
-	n := m.net
-	n.Retry.Times = 3 // its listener was there when we met
-	c, err := dial(ctx, n, a, m.magic)
+	c, err := dial(ctx, listening(m.net), a, m.magic)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -26,6 +27,7 @@ type Root struct {
 	mu    sync.Mutex
 	size  int // 0 until the first rank has come
 	came  map[int]extInfo
+	lines map[int]*guest // of ranks that have come, where they are held
 	err   error
 	over  bool
 	timer *time.Timer
@@ -57,7 +59,7 @@ func NewRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if !c.Fixed {
 		magic = newMagic()
 	}
-	r := &Root{id: IDFor(addr, magic), cfg: c, net: n, met: make(chan struct{}), came: map[int]extInfo{}}
+	r := &Root{id: IDFor(addr, magic), cfg: c, net: n, met: make(chan struct{}), came: map[int]extInfo{}, lines: map[int]*guest{}}
 	r.door = openDoor(ln, n, magic, Limits{}.orDefaults().Pending, r.checkIn)
 	return r, nil
 }
@@ -85,6 +87,13 @@ func (r *Root) Close() error {
 	return nil
 }
 
+// Fail ends the meeting, if it has not ended: all that have come are told the reason.
+func (r *Root) Fail(reason error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(reason)
+}
+
 // missing names the ranks that have not come. The caller holds the lock.
 func (r *Root) missing() error {
 	if r.size == 0 {
@@ -106,9 +115,10 @@ func (r *Root) checkIn(ctx context.Context, g *guest) {
 	if err == nil {
 		var e extInfo
 		if e, err = decodeExtInfo(b, MaxRanks); err == nil {
-			_ = g.Close()
-			if err := r.add(e); err != nil {
+			_ = write(ctx, g, word(holdMark)) // one of NCCL has closed its end already
+			if err := r.add(e, g); err != nil {
 				r.tellOrLog(ctx, e, err)
+				release(ctx, g)
 			}
 			return
 		}
@@ -117,11 +127,16 @@ func (r *Root) checkIn(ctx context.Context, g *guest) {
 	g.refuse()
 }
 
-func (r *Root) add(e extInfo) error {
+// add takes a rank, and the connection on which it has reported unless there is an error.
+func (r *Root) add(e extInfo, g *guest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
-		return fmt.Errorf("bootstrap: rank %d came after the end of the meeting", e.rank)
+		err := fmt.Errorf("bootstrap: rank %d came after the end of the meeting", e.rank)
+		if r.err != nil {
+			err = fmt.Errorf("%w: %w", err, r.err)
+		}
+		return err
 	}
 	if r.size == 0 {
 		r.size = e.size
@@ -140,6 +155,7 @@ func (r *Root) add(e extInfo) error {
 		return r.err
 	}
 	r.came[e.rank] = e
+	r.hold(e, g)
 	if len(r.came) == r.size {
 		r.end(nil)
 	}
@@ -175,6 +191,7 @@ func (r *Root) answer(came []extInfo, err error) {
 		tellers.Go(func() {
 			for e := range next {
 				r.tellOrLog(ctx, e, err)
+				r.letGo(ctx, e.rank)
 			}
 		})
 	}
@@ -192,13 +209,16 @@ func (r *Root) tellOrLog(ctx context.Context, e extInfo, err error) {
 }
 
 func (r *Root) tell(ctx context.Context, e extInfo, err error) error {
-	c, fault := dial(ctx, r.net, e.root, r.id.Magic())
+	c, fault := dial(ctx, listening(r.net), e.root, r.id.Magic())
 	if fault != nil {
 		return fault
 	}
 	defer c.Close()
 	if err != nil {
 		n := notice{rank: e.rank, kind: absent, text: strings.TrimPrefix(err.Error(), "bootstrap: ")}
+		if lost := (*RankError)(nil); errors.As(err, &lost) {
+			n.rank, n.kind = lost.Rank, kindOf(lost.Err)
+		}
 		return write(ctx, c, n.frame())
 	}
 	union := make([]byte, connectLen)

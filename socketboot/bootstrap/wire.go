@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,8 @@ const (
 	extInfoLen   = 172
 	connectLen   = 128 // of the union that holds the ring address
 	noticeMark   = -1
+	holdMark     = -2
+	answeredMark = -3
 	noticeLen    = 20
 	maxNoticeLen = 1 << 10 // of the text
 )
@@ -27,6 +30,9 @@ func hello(magic uint64) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, magic)
 	return binary.LittleEndian.AppendUint32(b, socketType)
 }
+
+// word is a mark alone.
+func word(mark int32) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(mark)) }
 
 // frame is a length and what follows it.
 func frame(parts ...[]byte) []byte {
@@ -128,6 +134,16 @@ const (
 
 func (k kind) err() error { return [kinds]error{ErrLeft, ErrDied, ErrAborted, ErrMissing}[k] }
 
+// kindOf is the kind of an error that err gives.
+func kindOf(err error) kind {
+	for k := range kinds {
+		if errors.Is(err, k.err()) {
+			return k
+		}
+	}
+	return died
+}
+
 // notice is word of a rank's end.
 type notice struct {
 	rank int
@@ -139,9 +155,7 @@ type notice struct {
 func (n *notice) frame() []byte {
 	le := binary.LittleEndian
 	text := n.text[:min(len(n.text), maxNoticeLen)]
-	mark := int32(noticeMark)
-	b := le.AppendUint32(nil, uint32(mark))
-	b = le.AppendUint32(b, uint32(n.rank))
+	b := le.AppendUint32(word(noticeMark), uint32(n.rank))
 	b = le.AppendUint32(b, uint32(n.kind))
 	b = le.AppendUint64(b, n.took)
 	b = le.AppendUint32(b, uint32(len(text)))
@@ -169,6 +183,12 @@ func (n *notice) reason() error {
 		return n.kind.err()
 	}
 	return fmt.Errorf("%w (%s)", n.kind.err(), n.text)
+}
+
+// listening is n for a peer whose listener has been there: one who refuses has gone.
+func listening(n socketboot.Net) socketboot.Net {
+	n.Retry.Times = 3
+	return n
 }
 
 // dial opens a connection of the job and says hello on it.

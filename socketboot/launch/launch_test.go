@@ -162,3 +162,35 @@ func TestFileOfAnotherJob(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Rank 0 has written the file and died: the others say so, and soon.
+func TestRankZeroIsGone(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	file := filepath.Join(t.TempDir(), "id")
+	if err := publish(file, bootstrap.IDFor(netip.MustParseAddrPort(ln.Addr().String()), 1)); err != nil {
+		t.Fatal(err)
+	}
+	network := socketboot.Net{Bind: netip.MustParseAddrPort("127.0.0.1:0"), Retry: socketboot.Retry{Unit: time.Millisecond}}
+	_, err = Info{Rank: 1, Size: 2, IDFile: file}.Meet(t.Context(), bootstrap.Config{Net: network})
+	if e := (*bootstrap.RankError)(nil); !errors.As(err, &e) || e.Rank != 0 || !errors.Is(err, bootstrap.ErrNoRoot) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Why rank 0 does not wait any longer is told at once.
+func TestMeetingGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	network := socketboot.Net{Bind: netip.MustParseAddrPort("127.0.0.1:0")}
+	why := errors.New("rank 2 could not be started")
+	cancel(why)
+	for rank := range 2 {
+		_, err := Info{Rank: rank, Size: 3, IDFile: filepath.Join(t.TempDir(), "id")}.Meet(ctx, bootstrap.Config{Net: network})
+		if !errors.Is(err, why) {
+			t.Errorf("rank %d: got %v", rank, err)
+		}
+	}
+}

@@ -16,7 +16,8 @@ import (
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
 )
 
-// Meet joins the job. c's ID, Rank and Size are filled in here; rank 0 is the root as well. ctx and c.Timeout bound it.
+// Meet joins the job. c's ID, Rank and Size are filled in here; rank 0 is the root as well. ctx and c.Timeout bound it: when ctx ends at
+// rank 0 the meeting does, and all that have come are told its cause.
 func (i Info) Meet(ctx context.Context, c bootstrap.Config) (*bootstrap.Member, error) {
 	c.Rank, c.Size = i.Rank, i.Size
 	if i.Size == 1 {
@@ -27,18 +28,36 @@ func (i Info) Meet(ctx context.Context, c bootstrap.Config) (*bootstrap.Member, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	var err error
 	if i.Rank == 0 {
-		root, clean, err := i.openRoot(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		defer clean()
-		c.ID = root.ID()
-	} else if c.ID, err = i.findID(ctx); err != nil {
+		return i.meetAtRoot(ctx, c)
+	}
+	var err error
+	if c.ID, err = i.findID(ctx); err != nil {
 		return nil, err
 	}
-	return bootstrap.Join(ctx, c)
+	if i.Root == "" && c.Net.Retry.Times == 0 {
+		c.Net.Retry.Times = 5 // rank 0 listened before it wrote the file
+	}
+	m, err := bootstrap.Join(ctx, c)
+	if errors.Is(err, bootstrap.ErrNoRoot) {
+		return nil, &bootstrap.RankError{Op: "meet", Rank: 0, Err: err}
+	}
+	return m, err
+}
+
+// meetAtRoot is Meet for rank 0.
+func (i Info) meetAtRoot(ctx context.Context, c bootstrap.Config) (*bootstrap.Member, error) {
+	root, clean, err := i.openRoot(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer clean()
+	c.ID = root.ID()
+	m, err := bootstrap.Join(ctx, c)
+	if err != nil && ctx.Err() != nil {
+		root.Fail(fmt.Errorf("rank 0 does not wait any longer: %w", context.Cause(ctx)))
+	}
+	return m, err
 }
 
 // openRoot listens, and publishes the id if nobody knows the address.
