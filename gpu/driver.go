@@ -32,6 +32,17 @@ type Link struct {
 	Count int    // lanes of this kind to that end
 }
 
+// Meter is a Driver that counts what crosses the links between GPUs.
+type Meter interface {
+	// LinkTraffic is what has crossed a device's links so far, in both directions.
+	// A driver that has no such count gives an error with Missing set.
+	LinkTraffic(device int) (LinkTraffic, error)
+}
+
+// LinkTraffic is bytes of payload. The counts only grow, and all programs on the
+// machine add to them.
+type LinkTraffic struct{ Sent, Received uint64 }
+
 // DeviceInfo is what is known of a device. Index counts the devices that this
 // process sees; what names one GPU in all processes is UUID, since indices
 // differ by what is hidden from whom, and several instances of one GPU share a

@@ -29,14 +29,15 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 			return no("%s", why)
 		}
 	}
+	way := t.way(sharable)
 	if self.GPUUUID == peer.GPUUUID {
 		t.once.Do(func() {
 			t.log.Info("ranks share a GPU", "gpu", t.cfg.GPU.Device().Name, "rank", self.Rank, "peer", peer.Rank)
 		})
 		if !sharable && !t.mps {
-			return driver.Verdict{OK: true, Reason: "the same GPU, " + turns}
+			return driver.Verdict{OK: true, Reason: way + ", the same GPU, " + turns}
 		}
-		return driver.Verdict{OK: true, Reason: "the same GPU"}
+		return driver.Verdict{OK: true, Reason: way + ", the same GPU"}
 	}
 	if t.cfg.Disable {
 		return no("NCCL_P2P_DISABLE=1")
@@ -52,7 +53,7 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	case why != "":
 		return no("%s", why)
 	case mid != nil:
-		return driver.Verdict{OK: true, Reason: fmt.Sprintf("%v, on GPU %d between them", path, mid.Index)}
+		return driver.Verdict{OK: true, Reason: fmt.Sprintf("INTERMEDIATE, %v, on GPU %d between them", path, mid.Index)}
 	}
 	index, visible, err := t.visible(peer)
 	switch {
@@ -61,7 +62,7 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	case !visible:
 		// The driver tells nothing of a GPU that is hidden from this process; since
 		// CUDA 10.1 it can be reached all the same.
-		return driver.Verdict{OK: true, Reason: "the peer's GPU is hidden from this process"}
+		return driver.Verdict{OK: true, Reason: way + ", the peer's GPU is hidden from this process"}
 	}
 	can, err := t.cfg.Driver.CanAccessPeer(t.cfg.GPU.Device().Index, index)
 	if err == nil && can {
@@ -73,7 +74,7 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 	case !can:
 		return no("the GPUs do not reach each other's memory")
 	}
-	var reasons []string
+	reasons := []string{way}
 	if known {
 		reasons = append(reasons, path.String())
 	}
@@ -81,6 +82,17 @@ func (t *Transport) CanConnect(self, peer *driver.PeerInfo) driver.Verdict {
 		reasons = append(reasons, "by legacy handle: "+t.why)
 	}
 	return driver.Verdict{OK: true, Reason: strings.Join(reasons, ", ")}
+}
+
+// way is NCCL's word for how this rank's memory gets to the peer.
+func (t *Transport) way(sharable bool) string {
+	switch {
+	case sharable:
+		return "DIRECT"
+	case t.kind == descriptor:
+		return "CUMEM"
+	}
+	return "IPC"
 }
 
 // turns is why kernels of two processes on one GPU must not wait for each other.

@@ -94,8 +94,8 @@ func TestCanConnect(t *testing.T) {
 		missing bool
 		without string // what the reason does not say
 	}{
-		"two GPUs":                      {peer: 1, ok: true},
-		"the same GPU":                  {ok: true, reason: "same GPU"},
+		"two GPUs":                      {peer: 1, ok: true, reason: "DIRECT"},
+		"the same GPU":                  {ok: true, reason: "DIRECT, the same GPU"},
 		"the same GPU, switched off":    {config: p2ptransport.Config{Disable: true}, ok: true, reason: "same GPU"},
 		"switched off":                  {config: p2ptransport.Config{Disable: true}, peer: 1, reason: "NCCL_P2P_DISABLE"},
 		"no peer access":                {peers: func(a, b int) bool { return false }, peer: 1, reason: "do not reach"},
@@ -103,12 +103,12 @@ func TestCanConnect(t *testing.T) {
 		"two instances":                 {peers: func(a, b int) bool { return false }, device: 2, peer: 3, reason: "do not reach"},
 		"too far":                       {config: p2ptransport.Config{System: far}, peer: 1, reason: "SYS lies between"},
 		"far, allowed":                  {config: p2ptransport.Config{System: far, Level: topo.SYS}, peer: 1, ok: true, reason: "SYS"},
-		"peer's GPU hidden":             {peer: 1, change: func(_, p *driver.PeerInfo) { p.GPUUUID[0], p.BusID = 0xff, 0x99000 }, ok: true, reason: "hidden"},
+		"peer's GPU hidden":             {peer: 1, change: func(_, p *driver.PeerInfo) { p.GPUUUID[0], p.BusID = 0xff, 0x99000 }, ok: true, reason: "DIRECT, the peer's GPU is hidden"},
 		"peer's GPU renumbered":         {peer: 1, change: func(_, p *driver.PeerInfo) { p.BusID = 1 }, ok: true},
 		"peer without GPU":              {change: func(_, p *driver.PeerInfo) { p.ComputeCap = 0 }, reason: "one of the ranks has no GPU"},
 		"none has a GPU":                {change: func(s, p *driver.PeerInfo) { s.ComputeCap, p.ComputeCap = 0, 0 }, reason: "neither rank"},
 		"different hosts":               {change: func(_, p *driver.PeerInfo) { p.HostHash++ }, reason: "different hosts"},
-		"another process":               {change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true},
+		"another process":               {change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "CUMEM"},
 		"another boot":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.BootID[0] = 1 }, reason: "different boots"},
 		"another user":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.UID++ }, reason: "different users"},
 		"another network namespace":     {change: func(_, p *driver.PeerInfo) { p.PIDHash++; p.NetNS++ }, reason: "network namespaces"},
@@ -117,7 +117,7 @@ func TestCanConnect(t *testing.T) {
 		"nothing shared, two processes": {attrs: map[gpu.Attribute]int{gpu.HasVMM: 0}, noIPC: true, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, reason: "too old to share memory by descriptor, and refuses a legacy handle: cuIpcGetMemHandle"},
 		"driver too old":                {attrs: map[gpu.Attribute]int{gpu.HasFDHandles: 0}, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: the GPU's driver is too old"},
 		"driver too old, no attribute":  {missing: true, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: the GPU's driver is too old"},
-		"descriptors switched off":      {config: p2ptransport.Config{NoCUMEM: true}, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "by legacy handle: NCCL_CUMEM_ENABLE=0"},
+		"descriptors switched off":      {config: p2ptransport.Config{NoCUMEM: true}, peer: 1, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "IPC, by legacy handle: NCCL_CUMEM_ENABLE=0"},
 		"one GPU, MPS":                  {change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "the same GPU", without: "take turns"},
 		"one GPU, no MPS":               {attrs: map[gpu.Attribute]int{gpu.SharedByProcesses: 0}, change: func(_, p *driver.PeerInfo) { p.PIDHash++ }, ok: true, reason: "take turns without MPS: copies move the data"},
 		"one GPU, no MPS, one process":  {attrs: map[gpu.Attribute]int{gpu.SharedByProcesses: 0}, ok: true, reason: "the same GPU", without: "take turns"},
@@ -219,7 +219,7 @@ func TestIntermediateSelection(t *testing.T) {
 		ok     bool
 		reason string
 	}{
-		"over NVLink":       {ok: true, reason: "NVB, on GPU 2 between them"},
+		"over NVLink":       {ok: true, reason: "INTERMEDIATE, NVB, on GPU 2 between them"},
 		"switched off":      {config: p2ptransport.Config{NoIntermediate: true}, reason: "NCCL_NVB_DISABLE=1"},
 		"level":             {config: p2ptransport.Config{Level: topo.NVL}, reason: "NVB lies between"},
 		"no access":         {peers: func(a, b int) bool { return a+b != 1 && a != 1 }, reason: "GPU 1 does not reach the memory of GPU 2 between them"},

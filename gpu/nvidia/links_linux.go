@@ -52,3 +52,16 @@ func cudaLinks(l *library, d gpu.DeviceInfo) ([]gpu.Link, error) {
 }
 
 const nvlink = "NVLink"
+
+// LinkTraffic is by NVML, in builds with cgo.
+func (driver) LinkTraffic(device int) (gpu.LinkTraffic, error) {
+	l, err := cuda()
+	if err != nil {
+		return gpu.LinkTraffic{}, err
+	}
+	d, err := l.device(device)
+	if err != nil {
+		return gpu.LinkTraffic{}, err
+	}
+	return nvmlTraffic(d)
+}
