@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/purerdma/purerdma/bench/report"
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/gputest"
 )
@@ -22,7 +23,7 @@ func ran(t *testing.T, d gpu.Driver, gpus int, args ...string) (doc document, te
 	t.Setenv(gpusVariable, strconv.Itoa(gpus))
 	dir := t.TempDir()
 	stdout, stderr := create(t, filepath.Join(dir, "out")), create(t, filepath.Join(dir, "err"))
-	args = append([]string{"--json", "--samples", "1", "--channels", "2", "--slot", "65536", "--bytes", "1000000", "--rounds", "100", "--seed", "7"}, args...)
+	args = append([]string{"--json", "--samples", "1", "--channels", "2", "--slot", "65536", "--bytes", "100000", "--rounds", "20", "--seed", "7"}, args...)
 	code = (&tool{driver: d}).command().Main(args, stdout, stderr)
 	b, err := os.ReadFile(stdout.Name())
 	if err != nil {
@@ -55,8 +56,8 @@ func TestAllPairs(t *testing.T) {
 	for _, c := range []struct {
 		gpus, scenarios, connections int
 		most                         string
-	}{{1, 6, 12, "1100000"}, {2, 6, 12, "70000"}, {3, 12, 48, "70000"}} {
-		if testing.Short() && c.gpus > 2 {
+	}{{1, 6, 12, "300000"}, {3, 12, 48, "70000"}} {
+		if testing.Short() && c.gpus > 1 {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d GPUs", c.gpus), func(t *testing.T) {
@@ -204,5 +205,23 @@ func TestRow(t *testing.T) {
 	}
 	if w := r.row("0→1", "x", "µs", 8, []float64{2}, []float64{4}); w.Ratio != 2 {
 		t.Errorf("%+v", w)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	b := &tool{}
+	if v := b.verdict(); v != "" {
+		t.Errorf("without NCCL: %q", v)
+	}
+	add := func(pair, what string, bytes int, ratio report.Number) {
+		b.doc.Rows = append(b.doc.Rows, row{Pair: pair, Ranks: 2, Way: "CUMEM", What: what, Bytes: bytes, NCCL: 1, Ratio: ratio})
+	}
+	add("0→1", "stream by kernels", 64<<20, 0.5)
+	add("0→1", "stream by copies", 64<<20, 1.1)
+	add("1→0", "stream by kernels", 64<<20, 0.97)
+	add("1→0", "stream by copies", 64<<20, 0.96)
+	add("1→0", "stream by copies", 1<<20, 0.2)
+	if v, want := b.verdict(), "at least 0.97 (2 ranks, CUMEM, 1→0, 64 MiB)"; !strings.Contains(v, want) {
+		t.Errorf("%q, want %q", v, want)
 	}
 }

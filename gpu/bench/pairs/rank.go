@@ -31,7 +31,7 @@ type plan struct {
 	Bytes    int // of a sample of a stream, about
 	Rounds   int // of a sample of lines between kernels; copies take one fortieth, launches one hundredth
 	Seed     uint64
-	NCCL     string // path of the library, "" to do without
+	Library  string // NCCL's, "" to do without
 	Hosts    bool   // ranks tell NCCL that each is on a host of its own
 }
 
@@ -40,6 +40,7 @@ type result struct {
 	Connections []connection
 	Rows        []row
 	Checked     int // messages
+	NCCL        int // version, 0 without it
 	Sent        uint64
 }
 

@@ -20,11 +20,14 @@ type rival struct {
 
 // openRival meets the other ranks in NCCL. It decides for itself whether to read or to write, so it is asked in one mode only.
 func (r *rank) openRival() error {
-	if r.NCCL == "" || r.Scenario.Read {
+	if r.Library == "" || r.Scenario.Read {
 		return nil
 	}
-	lib, err := nccl.Open(r.NCCL)
+	lib, err := nccl.Open(r.Library)
 	if err != nil {
+		return err
+	}
+	if r.NCCL, err = lib.Version(); err != nil {
 		return err
 	}
 	v := &rival{g: r.g, lib: lib, self: r.Scenario.shared() && (!r.Hosts || !r.Scenario.Way.Processes)}

@@ -25,6 +25,7 @@ type document struct {
 	report.Head
 	GPUs        []device     `json:"gpus"`
 	MPS         bool         `json:"mps"`
+	NCCL        int          `json:"nccl_version"` // 22809 for 2.28.9, 0 without it
 	Topology    topology     `json:"topology"`
 	Connections []connection `json:"connections"`
 	Rows        []row        `json:"rows"`
@@ -97,7 +98,7 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	f.IntVar(&t.plan.Bytes, "bytes", 1<<30, "bytes of a sample of a stream, about")
 	f.IntVar(&t.plan.Rounds, "rounds", 20000, "rounds of a sample of 8 bytes between kernels")
 	f.Uint64Var(&t.plan.Seed, "seed", 0, "of what the messages hold; 0 is random")
-	f.StringVar(&t.plan.NCCL, "nccl", "", "NCCL's library, to compare with")
+	f.StringVar(&t.plan.Library, "nccl", "", "NCCL's library, to compare with")
 	f.BoolVar(&t.plan.Hosts, "nccl-hosts", false, "tell NCCL that each rank is on a host of its own, so that it takes several on one GPU, over its network")
 	f.StringSliceVar(&t.ways, "ways", []string{"DIRECT", "CUMEM", "IPC"}, "how memory is shared")
 	f.IntSliceVar(&t.ranks, "ranks", nil, "numbers of ranks (default all that fit)")
@@ -168,6 +169,7 @@ func (t *tool) scenario(ctx context.Context, s scenario) error {
 		t.doc.Connections = append(t.doc.Connections, r.Connections...)
 		t.doc.Rows = append(t.doc.Rows, r.Rows...)
 		c.Messages += r.Checked
+		t.doc.NCCL = max(t.doc.NCCL, r.NCCL)
 		w := traffic{Ranks: c.Ranks, Way: c.Way, Mode: c.Mode, GPU: s.Devices[rank], Moved: r.Sent}
 		if err := cmp.Or(before[rank].err, after[rank].err); err != nil {
 			w.Why = err.Error()
@@ -214,7 +216,32 @@ func (t *tool) print() {
 		table.Rows = append(table.Rows, cells)
 	}
 	fmt.Fprintln(t.out.Text, table.String())
-	fmt.Fprint(t.out.Text, t.connections(), t.links())
+	fmt.Fprint(t.out.Text, t.connections(), t.links(), t.verdict())
+}
+
+// verdict is the lowest share of NCCL's rate for long messages, by the better of kernels and copies; "" without NCCL.
+func (t *tool) verdict() string {
+	const long = 64 << 20
+	best := map[string]float64{}
+	for _, r := range t.doc.Rows {
+		if r.Bytes >= long && r.NCCL > 0 {
+			k := fmt.Sprintf("%d ranks, %s, %s, %s", r.Ranks, r.Way, r.Pair, report.Bytes(r.Bytes))
+			if strings.HasPrefix(r.What, "all") {
+				k += ", all pairs at once"
+			}
+			best[k] = max(best[k], float64(r.Ratio))
+		}
+	}
+	if len(best) == 0 {
+		return ""
+	}
+	least := ""
+	for k, v := range best {
+		if least == "" || v < best[least] || v == best[least] && k < least {
+			least = k
+		}
+	}
+	return fmt.Sprintf("Of NCCL's rate at %s and above the better of kernels and copies has at least %.2f (%s).\n", report.Bytes(long), best[least], least)
 }
 
 // connections is a line for each way of connecting, with the pairs that have it.
