@@ -221,7 +221,7 @@ func (r *rank) rounds(peer int, first bool, ready func() error) error {
 // together is all pairs at once: what a rank receives from all others.
 func (r *rank) together() error {
 	others := r.n - 1
-	n := min(64<<20, r.Most/others&^0xffff)
+	n := min(64<<20, r.Most/others&^15)
 	if n == 0 {
 		return nil
 	}

@@ -79,12 +79,15 @@ func (p *page) taken(from, to int) *uint64 {
 // patience bounds what a rank waits for another.
 const patience = time.Minute
 
+// spins is how often a rank looks before it sleeps: rarely where who would have to act has no processor meanwhile.
+var spins = map[bool]int{true: 1 << 12, false: 1 << 5}[runtime.NumCPU() > 8]
+
 // wait spins a while, then sleeps between looks, until a word has reached v. It ends early when failed is closed.
 func wait(w *uint64, v uint64, failed <-chan struct{}) error {
 	var limit time.Time
 	for n := 1; mmio.LoadAcquire64(w) < v; n++ {
 		runtime.Gosched()
-		if n%(1<<12) != 0 {
+		if n%spins != 0 {
 			continue
 		}
 		select {
