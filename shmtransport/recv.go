@@ -11,6 +11,9 @@ import (
 	"github.com/purerdma/purerdma/internal/mmio"
 )
 
+// dropMost bounds what a receiver evicts after it has read it, in bytes: longer parts would hold up the next ones.
+const dropMost = 8 << 10
+
 // MaxMessage is the largest message, in bytes.
 const MaxMessage = 1 << 40
 
@@ -26,6 +29,7 @@ type Receiver struct {
 
 	next, toldCells uint64 // cells read; what the sender knows of it
 	pos, toldBytes  uint64 // bytes of data read, those skipped included
+	dropped         uint64 // of these, up to where dropRead has come
 
 	left  uint64 // of the message in progress: bytes still to come
 	got   int    // and how many went into the caller's buffer,
@@ -177,6 +181,9 @@ func (r *Receiver) look(looks int) bool {
 	}
 	want := uint32(r.next + 1)
 	word := &r.cells[r.next&uint64(len(r.cells)-1)].word
+	if r.pos != r.dropped && looks > 1 {
+		r.dropRead()
+	}
 	if r.partner != nil && looks > 1 {
 		for r.partner.ownSome() {
 			if uint32(cpu.PollHigh(word, want, 2)>>32) == want {
@@ -185,6 +192,18 @@ func (r *Receiver) look(looks int) bool {
 		}
 	}
 	return uint32(cpu.PollHigh(word, want, looks)>>32) == want
+}
+
+// dropRead moves what a distant core has stored past the caches, and was read since, out of this one's, so that the core need not wait
+// for that when it stores there next.
+func (r *Receiver) dropRead() {
+	if n := r.pos - r.dropped; n <= dropMost && r.sensor.far == 1 {
+		mask := uint64(len(r.data) - 1)
+		for ; r.dropped < r.pos; r.dropped += cpu.Line {
+			cpu.Evict(&r.data[r.dropped&mask], cpu.Line)
+		}
+	}
+	r.dropped = r.pos
 }
 
 // head is the next cell's value and the low half of its word. What the sender does next to them changes nothing here.

@@ -18,9 +18,11 @@ const (
 	longFrom   = 512 << 10 // bytes to come from which parts are long
 	batchBytes = 16 << 10  // of messages that travel together
 	stampEvery = 16        // parts
-	// Up to cachedMax bytes that are owned already go through the caches also to a distant core.
+	// Below pastFrom bytes, what goes into owned lines goes through the caches also to a distant core; where lines cannot be evicted ahead,
+	// up to cachedMax.
+	pastFrom  = 1 << 10
 	cachedMax = 4 << 10
-	ownMost   = 64 << 10 // bytes of the next message to be owned ahead
+	ownMost   = 64 << 10 // bytes of the next message to be owned or evicted ahead
 	ownStep   = 16       // lines between two looks
 )
 
@@ -42,7 +44,7 @@ type Sender struct {
 	acquired  int    // bytes that Acquire gave out; -1 = none
 	wrapped   uint64 // and the flag that goes with them
 	parts     uint
-	ownedTo   uint64 // bytes of data up to which the lines are owned
+	ownedTo   uint64 // bytes of data up to which the lines are owned, or evicted
 	lastBytes int    // of data that the last message took
 }
 
@@ -301,15 +303,18 @@ func (s *Sender) room(n int) (off int, wrap uint64, ok bool) {
 	return off, wrap, true
 }
 
-// fill copies into the ring, past the caches where the receiver says that it is far and the lines are not owned yet.
+// fill copies into the ring, past the caches where the receiver says that it is far, but for a few lines that are owned.
 func (s *Sender) fill(dst, src []byte) {
-	if s.isFar() && (len(src) > cachedMax || int64(s.ownedTo-s.pos) < int64(len(src))) && len(src) >= cpu.Line {
+	if s.isFar() && (past(len(src)) || int64(s.ownedTo-s.pos) < int64(len(src))) && len(src) >= cpu.Line {
 		whole := len(src) &^ (cpu.Line - 1)
 		cpu.CopyPast(&dst[0], &src[0], whole)
 		dst, src = dst[whole:], src[whole:]
 	}
 	copy(dst, src)
 }
+
+// past says whether so many bytes go past the caches to a distant core whatever was done for their lines.
+func past(n int) bool { return n > cachedMax || n >= pastFrom && cpu.Evicts }
 
 // advance publishes n bytes of data.
 func (s *Sender) advance(n int, wrap, kind, value uint64) {
@@ -430,14 +435,16 @@ func (s *Sender) lookForRoom(looks int) bool {
 	return false
 }
 
-// ownSome takes the next lines that a message like the last one would fill, a few at a time, by a store to each: whoever stores into
-// a line of another core waits for it, and here there is the time. Only what the receiver has read is touched. It reports whether it
-// did anything.
+// ownSome prepares the next lines that a message like the last one would fill, a few at a time. It takes them by a store to each:
+// whoever stores into a line of another core waits for it, and here there is the time. Lines that will be stored past the caches it
+// moves out of all of them: such a store waits where a cache has the line. Only what the receiver has read is touched. It reports
+// whether it did anything.
 func (s *Sender) ownSome() bool {
 	size := uint64(len(s.data))
 	want := uint64(min(s.lastBytes, ownMost))
-	if want > cachedMax && s.isFar() {
-		return false // stores past the caches are slow where a line is in this one's
+	evict := past(int(want)) && s.isFar()
+	if evict && !cpu.Evicts {
+		return false
 	}
 	ahead := int64(s.ownedTo - s.pos) // below 0 where more was sent than was owned
 	if ahead < 0 {
@@ -452,7 +459,11 @@ func (s *Sender) ownSome() bool {
 		}
 	}
 	for i := 0; i < ownStep && s.ownedTo-s.pos < want; i++ {
-		s.lines[s.ownedTo&(size-1)/cpu.Line][0] = math.MaxUint64
+		if at := s.ownedTo & (size - 1); evict {
+			cpu.Evict(&s.data[at], cpu.Line)
+		} else {
+			s.lines[at/cpu.Line][0] = math.MaxUint64
+		}
 		s.ownedTo += cpu.Line
 	}
 	return true

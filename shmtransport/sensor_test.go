@@ -29,12 +29,12 @@ func TestSensor(t *testing.T) {
 	}
 }
 
-// What the receiver says of the distance changes how the sender copies, not what arrives.
+// What the receiver says of the distance changes how the sender copies, and what either does to lines beside, not what arrives.
 func TestFar(t *testing.T) {
 	geometries(t, func(t *testing.T, a, b *Conn) {
-		b.r.control.far = 1
 		buf := make([]byte, 1<<20)
 		for i := range 3 * len(sizes) {
+			b.r.control.far, b.r.sensor.far = 1, 1
 			n := min(sizes[i%len(sizes)], 10_000)
 			m := patterned(n+1, uint64(i))[1:] // not aligned
 			if err := a.Send(t.Context(), m); err != nil {
@@ -43,6 +43,14 @@ func TestFar(t *testing.T) {
 			got, err := b.Recv(t.Context(), buf)
 			if err != nil || string(buf[:got]) != string(m) {
 				t.Fatalf("message %d: %d of %d bytes, %v", i, got, n, err)
+			}
+			for a.s.Prepare() {
+			}
+			if b.r.look(2) {
+				t.Fatal("a message that nobody has sent")
+			}
+			if b.r.dropped != b.r.pos {
+				t.Fatalf("message %d: %d bytes read, dropped up to %d", i, b.r.pos, b.r.dropped)
 			}
 		}
 	})

@@ -17,6 +17,17 @@ func PollHigh(p *uint64, want uint32, looks int) uint64
 //go:noescape
 func CopyPast(dst, src *byte, n int)
 
+// Evicts tells that Evict does something: this processor has CLFLUSHOPT (CPUID leaf 7, EBX bit 23).
+var Evicts = hasEvict()
+
+// Evict moves the n bytes at p, whole lines, out of every cache of the machine into memory, in its own time and without waiting. It
+// changes no byte. p is aligned to 64 bytes.
+//
+//go:noescape
+func Evict(p *byte, n int)
+
+func hasEvict() bool
+
 // TimeLoad is how many ticks of the time stamp counter one load of *p takes.
 //
 //go:noescape

@@ -42,6 +42,39 @@ line:
 done:
 	RET
 
+// func Evict(p *byte, n int)
+TEXT ·Evict(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), DI
+	MOVQ n+8(FP), CX
+	CMPB ·Evicts(SB), $1
+	JNE  evicted
+evict:
+	CMPQ CX, $0
+	JLE  evicted
+	CLFLUSHOPT (DI)
+	ADDQ $64, DI
+	SUBQ $64, CX
+	JMP  evict
+evicted:
+	RET
+
+// func hasEvict() bool
+TEXT ·hasEvict(SB), NOSPLIT, $0-1
+	MOVB  $0, ret+0(FP)
+	MOVL  $0, AX
+	MOVL  $0, CX
+	CPUID
+	CMPL  AX, $7
+	JLT   told
+	MOVL  $7, AX
+	MOVL  $0, CX
+	CPUID
+	SHRL  $23, BX
+	ANDL  $1, BX
+	MOVB  BX, ret+0(FP)
+told:
+	RET
+
 // func TimeLoad(p *uint64) uint64
 TEXT ·TimeLoad(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), SI

@@ -78,6 +78,30 @@ func TestCopyPast(t *testing.T) {
 	}
 }
 
+// What has left the caches is in memory as it was, and lines that were stored again after are as they are then.
+func TestEvict(t *testing.T) {
+	b := memory(t, 1<<16).Bytes()
+	want := make([]byte, len(b))
+	for i := range want {
+		want[i] = byte(i * 11)
+	}
+	for _, n := range []int{0, -64, 64, 4096, 1<<16 - 64} {
+		copy(b, want)
+		Evict(&b[0], n)
+		if !bytes.Equal(b, want) {
+			t.Fatalf("%d bytes evicted: memory has changed", n)
+		}
+		for i := range want {
+			want[i]++
+		}
+		Evict(&b[64], n)
+		CopyPast(&b[0], &want[0], len(b))
+		if !bytes.Equal(b, want) {
+			t.Fatalf("%d bytes evicted, then stored: not what was stored", n)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	p := (*uint64)(memory(t, 4096).Pointer())
 	if !Streams {
@@ -108,6 +132,7 @@ func TestNoAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		PollHigh(p, 1, 2)
 		CopyPast(&s.Bytes()[0], &src[0], 128)
+		Evict(&s.Bytes()[0], 128)
 		TimeLoad(p)
 		Ticks()
 	}); n != 0 {

@@ -17,6 +17,12 @@ func Pause(n int)
 // CopyPast copies n bytes.
 func CopyPast(dst, src *byte, n int) { copy(unsafe.Slice(dst, n), unsafe.Slice(src, n)) }
 
+// Evicts tells that Evict does something. Here it does not.
+const Evicts = false
+
+// Evict does nothing.
+func Evict(*byte, int) {}
+
 // TimeLoad is 0: the counter of these processors ticks too slowly to time a load.
 func TimeLoad(*uint64) uint64 { return 0 }
 

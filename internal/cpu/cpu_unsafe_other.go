@@ -27,6 +27,12 @@ func Pause(int) {}
 // CopyPast copies n bytes.
 func CopyPast(dst, src *byte, n int) { copy(unsafe.Slice(dst, n), unsafe.Slice(src, n)) }
 
+// Evicts tells that Evict does something. Here it does not.
+const Evicts = false
+
+// Evict does nothing.
+func Evict(*byte, int) {}
+
 // TimeLoad is 0: no counter is known that is fine enough.
 func TimeLoad(*uint64) uint64 { return 0 }
 
