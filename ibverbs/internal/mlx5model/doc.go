@@ -14,7 +14,7 @@
 // the doorbell records, and a record that is stored after its register is not told from
 // one in time.
 //
-// # The way in
+// # The ways in
 //
 // preload/shim.c, a preload library, forwards what a program does to the device's node to
 // a Server over a Unix socket. Server.Env is the environment of such a program: it names
@@ -22,6 +22,15 @@
 // MLX5MODEL_TRAP in it too the library catches each store into a page of doorbells, and
 // the model sees what memory holds at that moment. Local is the way in for our driver, in
 // the model's own process.
+//
+// Supervise is the way in for any program, as a static one in Go, which no library
+// reaches. It answers the system calls by which the program finds and uses the device, by
+// seccomp's user notification, from the same tree and the same socket; mmap it leaves to
+// the kernel. With Trap it also is the program's tracer, and does each store into a page
+// of doorbells in the program's place, as far as package stores knows the instruction.
+// It takes no privilege. What it does not see: write(2) to the device's node, openat2,
+// and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
+// the command for it.
 //
 // # Memory and time
 //

@@ -2,8 +2,10 @@ package mlx5model
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +37,53 @@ func (p process) move(call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (in
 		return syscall.EFAULT
 	}
 	return nil
+}
+
+// text is a string that ends with a zero, ENAMETOOLONG if none of the bytes that a path
+// may have is one.
+func (p process) text(at uint64) (string, error) {
+	var text []byte
+	for len(text) < unix.PathMax {
+		b := make([]byte, pageSize-at%pageSize) // the next page may not be there
+		if err := p.read(at, b); err != nil {
+			return "", err
+		}
+		if end := bytes.IndexByte(b, 0); end >= 0 {
+			return string(append(text, b[:end]...)), nil
+		}
+		text = append(text, b...)
+		at += uint64(len(b))
+	}
+	return "", syscall.ENAMETOOLONG
+}
+
+// processOf is the process of a thread, 0 if there is no such thread.
+func processOf(tid int) (pid int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	_, behind, _ := strings.Cut(string(b), "\nTgid:")
+	_, _ = fmt.Sscan(behind, &pid)
+	return pid
+}
+
+// mappedAt is the file that an address of a process is mapped from, and where in it.
+func mappedAt(pid int, at uint64) (fileID, int64) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return fileID{}, 0
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var from, to, off, inode uint64
+		var major, minor uint32
+		var may string
+		if _, err := fmt.Sscanf(s.Text(), "%x-%x %s %x %x:%x %d", &from, &to, &may, &off, &major, &minor, &inode); err != nil {
+			break
+		}
+		if from <= at && at < to {
+			return fileID{unix.Mkdev(major, minor), inode}, int64(off + at - from)
+		}
+	}
+	return fileID{}, 0
 }
 
 // allows implements memory by /proc/<pid>/maps, which is in the order of addresses.

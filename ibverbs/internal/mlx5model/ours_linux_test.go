@@ -26,7 +26,7 @@ func ourDriver(k uverbs.Kernel, c Config, cqe int) driver.Driver {
 	for name, text := range c.sysfs() {
 		sys[filepath.ToSlash(name)] = &fstest.MapFile{Data: []byte(text + "\n")}
 	}
-	sys["class/infiniband/mlx5_0/device/driver"] = &fstest.MapFile{Data: []byte("../../../bus/pci/drivers/mlx5_core"), Mode: fs.ModeSymlink}
+	sys[driverLink] = &fstest.MapFile{Data: []byte(driverFolder), Mode: fs.ModeSymlink}
 	return kernel.New(kernel.World{
 		Kernel:        k,
 		Sys:           sys,

@@ -12,13 +12,17 @@ import (
 	"github.com/purerdma/purerdma/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	superviseIfAsked()
+	leaktest.Main(m)
+}
 
 // lab is a model and the preload library for programs.
 type lab struct {
 	m *Model
 	*Server
-	library string
+	library    string
+	supervised string // how, if programs are supervised in place of having the library
 }
 
 // newLab makes a model and its way in. The test is skipped where a program or the
@@ -56,7 +60,7 @@ func newLab(t *testing.T, ethernet bool, programs ...string) *lab {
 			t.Errorf("%d files are open", n)
 		}
 	})
-	return &lab{m, s, library}
+	return &lab{m: m, Server: s, library: library}
 }
 
 // patience is what a program may take, on a loaded machine.
@@ -65,6 +69,9 @@ const patience = 3 * time.Minute
 // command is a program on the model. It is killed when the test is over, or late.
 func (l *lab) command(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
+	if l.supervised != "" {
+		return l.supervisor(t, program, args...)
+	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), l.Env(l.library)...)
 	return cmd

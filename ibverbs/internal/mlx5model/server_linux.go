@@ -29,7 +29,7 @@ type Server struct {
 // the name of a socket, and answers until Close. Programs have to be children of this
 // process, or it must have the right to trace them.
 func Serve(m *Model, dir string) (*Server, error) {
-	if err := m.config.writeSysfs(filepath.Join(dir, "sys")); err != nil {
+	if err := m.config.writeTree(dir); err != nil {
 		return nil, err
 	}
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, "model"), Net: "unixpacket"})

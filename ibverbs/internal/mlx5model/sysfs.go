@@ -42,16 +42,24 @@ func (c Config) sysfs() map[string]string {
 	return files
 }
 
-// writeSysfs makes these files in a new folder.
-func (c Config) writeSysfs(root string) error {
+// driverLink is where a device's link to its kernel driver lies, and what it says.
+const driverLink, driverFolder = "class/infiniband/mlx5_0/device/driver", "../../../bus/pci/drivers/mlx5_core"
+
+// writeTree makes a new folder with these files in sys, and an entry for the device's node
+// in dev.
+func (c Config) writeTree(root string) error {
+	files := map[string]string{"dev/infiniband/uverbs0": ""}
 	for name, text := range c.sysfs() {
+		files["sys/"+name] = text + "\n"
+	}
+	for name, text := range files {
 		file := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
-	return nil
+	return os.Symlink(driverFolder, filepath.Join(root, "sys", filepath.FromSlash(driverLink)))
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/purerdma/purerdma/internal/offheap"
 )
 
-// tracer is a kernel with the model that sees what the driver does to memory it shares
+// watcher is a kernel with the model that sees what the driver does to memory it shares
 // with the device. All is done by one goroutine.
-type tracer struct {
+type watcher struct {
 	*Local
 	t      testing.TB
 	pages  map[uintptr]traced
@@ -32,7 +32,7 @@ type traced struct {
 const fenced = "a store fence"
 
 // MapRing notes where a page lies.
-func (k *tracer) MapRing(fd int, off int64, size int) (offheap.Span, error) {
+func (k *watcher) MapRing(fd int, off int64, size int) (offheap.Span, error) {
 	mem, err := k.Linux.MapRing(fd, off, size)
 	if err == nil {
 		k.pages[uintptr(mem.Addr())] = traced{k.open[fd].context, uint64(off)}
@@ -40,7 +40,7 @@ func (k *tracer) MapRing(fd int, off int64, size int) (offheap.Span, error) {
 	return mem, err
 }
 
-func (k *tracer) told(what int, at uintptr, _ uint64) {
+func (k *watcher) told(what int, at uintptr, _ uint64) {
 	before := k.last
 	if what == mmio.Block {
 		if k.owed { // the entry goes on in another block
@@ -81,7 +81,7 @@ func (k *tracer) told(what int, at uintptr, _ uint64) {
 
 // record is which doorbell record lies at an address, and what must come before a store to
 // it.
-func (k *tracer) record(at uint64) (name, want string) {
+func (k *watcher) record(at uint64) (name, want string) {
 	k.m.mu.Lock()
 	defer k.m.mu.Unlock()
 	for _, q := range k.m.qps {
@@ -101,7 +101,7 @@ func (k *tracer) record(at uint64) (name, want string) {
 
 // tracedEnd is one end of a connection.
 type tracedEnd struct {
-	*tracer
+	*watcher
 	dev     driver.Context
 	pd      driver.PD
 	cq      driver.CQ
@@ -113,8 +113,8 @@ type tracedEnd struct {
 
 const patient = 2 * time.Second
 
-func (k *tracer) end(t *testing.T) *tracedEnd {
-	e := &tracedEnd{tracer: k, dev: openOurs(t, k, Config{}, 64)}
+func (k *watcher) end(t *testing.T) *tracedEnd {
+	e := &tracedEnd{watcher: k, dev: openOurs(t, k, Config{}, 64)}
 	var err error
 	must := func() {
 		t.Helper()
@@ -218,7 +218,7 @@ func (e *tracedEnd) want(t *testing.T, status driver.Status, ids ...uint64) {
 
 func TestTraced(t *testing.T) {
 	m := New(Config{Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
-	k := &tracer{Local: NewLocal(m), t: t, pages: map[uintptr]traced{}}
+	k := &watcher{Local: NewLocal(m), t: t, pages: map[uintptr]traced{}}
 	k.trapped = true
 	mmio.Traced = k.told
 	a, b := k.end(t), k.end(t)

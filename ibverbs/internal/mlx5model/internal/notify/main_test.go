@@ -1,0 +1,9 @@
+package notify
+
+import (
+	"testing"
+
+	"github.com/purerdma/purerdma/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

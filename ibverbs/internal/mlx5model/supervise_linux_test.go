@@ -1,0 +1,201 @@
+package mlx5model
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/hwtest"
+	"github.com/purerdma/purerdma/internal/mlx5prm"
+	"github.com/purerdma/purerdma/internal/mmio"
+	"github.com/purerdma/purerdma/internal/offheap"
+	"github.com/purerdma/purerdma/internal/pingpong"
+	"github.com/purerdma/purerdma/internal/racetest"
+	"golang.org/x/sys/unix"
+)
+
+// Variables by which a test that starts its own program says what that is to be: a
+// supervisor of the command it has, on the model that is served in a folder, or the
+// Go program of a test, under a supervisor.
+const (
+	asSupervisor = "MLX5MODEL_TEST_SUPERVISES"
+	servedIn     = "MLX5MODEL_TEST_DIR"
+	underOne     = "MLX5MODEL_TEST_SUPERVISED"
+)
+
+const (
+	polled  = "polled"
+	trapped = "trapped"
+)
+
+// superviseIfAsked does not return if the program is a supervisor.
+func superviseIfAsked() {
+	how, dir := os.Getenv(asSupervisor), os.Getenv(servedIn)
+	if how == "" {
+		return
+	}
+	_, _ = os.Unsetenv(asSupervisor), os.Unsetenv(servedIn)
+	s := Supervised{Dir: dir, Trap: how == trapped, Log: func(s string) { fmt.Fprintln(os.Stderr, "supervisor:", s) }}
+	status, err := s.Supervise(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, notSupervised, err)
+		os.Exit(125)
+	}
+	os.Exit(status)
+}
+
+const notSupervised = "cannot supervise:"
+
+// supervisor is a program on the model under a supervisor.
+func (l *lab) supervisor(t *testing.T, program string, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, append([]string{program}, args...)...)
+	cmd.Env = append(os.Environ(), asSupervisor+"="+l.supervised, servedIn+"="+l.dir, underOne+"=1", "PURERDMA_MLX5=unproven")
+	return cmd
+}
+
+// newSupervised makes a model whose programs are supervised. The test is skipped where
+// that is not allowed, as in some containers.
+func newSupervised(t *testing.T, how string, programs ...string) *lab {
+	t.Helper()
+	l := newLab(t, false, programs...)
+	l.supervised = how
+	out, err := l.command(t, "true").CombinedOutput()
+	if err != nil && strings.Contains(string(out), notSupervised) {
+		t.Skipf("needs seccomp's user notification and ptrace: %s", out)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return l
+}
+
+// TestSupervised runs programs that nobody has changed and that have no library preloaded.
+func TestSupervised(t *testing.T) {
+	l := newSupervised(t, trapped, "ibv_devinfo", "ibv_rc_pingpong", "ib_write_bw")
+	for _, how := range []string{polled, trapped} {
+		l.supervised = how
+		contains(t, l.run(t, "ibv_devinfo", "-v"), "hca_id: mlx5_0", "vendor_part_id: 4123", "state: PORT_ACTIVE (4)",
+			"GID[ 0]: fe80:0000:0000:0000:0c42:a103:0012:3456")
+		for i, row := range []string{"ibv_rc_pingpong -n 10 -c -e", "ibv_ud_pingpong -n 10 -s 1000 -c", "ib_write_bw -n 64 -l 16 -F", "ib_write_lat -n 8 -I 64 -s 64 -F"} {
+			if testing.Short() && i >= 1 {
+				break
+			}
+			t.Run(how+"/"+row, func(t *testing.T) {
+				f := strings.Fields(row)
+				if out := l.pair(t, f[0], f[1:]...); strings.Contains(out, "invalid data") {
+					t.Error(out)
+				}
+			})
+		}
+	}
+}
+
+// again runs one test of this program under a supervisor, and is what it says. Without cgo
+// the program is static.
+func (l *lab) again(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ := strings.Cut(t.Name(), "/")
+	return l.run(t, self, "-test.run=^"+name+"$", "-test.v", "-test.timeout="+patience.String())
+}
+
+// TestSupervisedOurs has our driver in a Go program that finds the device as it finds the
+// machine's, and rdma-core's program at the other end. The latter is the former's child,
+// and so supervised, too.
+func TestSupervisedOurs(t *testing.T) {
+	if os.Getenv(underOne) == "" {
+		for _, how := range []string{polled, trapped} {
+			t.Run(how, func(t *testing.T) {
+				contains(t, newSupervised(t, how, "ibv_rc_pingpong").again(t), "PASS: TestSupervisedOurs/serves")
+			})
+		}
+		return
+	}
+	for _, serves := range []bool{false, true} {
+		t.Run(map[bool]string{false: "asks", true: "serves"}[serves], func(t *testing.T) {
+			dev, err := ibverbs.Open("mlx5_0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := dev.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			gids, err := dev.GIDs(1)
+			if err != nil || len(gids) == 0 {
+				t.Fatalf("%d GIDs, %v", len(gids), err)
+			}
+			at := hwtest.Place{Device: "mlx5_0", Port: 1, GID: gids[0], MTU: ibverbs.MTU4096, Link: ibverbs.LinkInfiniBand}
+			pingpong.Session{Kind: pingpong.RC, Size: 1024, Rounds: 10, Depth: 10, Events: true}.Run(t, dev, at, at, serves)
+		})
+	}
+}
+
+// TestSupervisedStores has a program that stores into a page of doorbells that is not its
+// own. The model learns of it as it happens. An exchange is no store that the supervisor
+// knows: the program has its signal.
+func TestSupervisedStores(t *testing.T) {
+	const page, value = 5, 7
+	if os.Getenv(underOne) == "" {
+		l := newSupervised(t, trapped)
+		var mu sync.Mutex
+		var faults []string
+		l.m.mu.Lock()
+		l.m.config.Fault = func(s string) {
+			mu.Lock()
+			defer mu.Unlock()
+			faults = append(faults, s)
+		}
+		l.m.mu.Unlock()
+		out := l.again(t)
+		contains(t, out, "PASS: TestSupervisedStores")
+		if !racetest.Enabled {
+			contains(t, out, "is no store that is known")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if want := fmt.Sprintf("a store into the page of doorbells %d, which is not the program's", page); len(faults) != 1 || faults[0] != want {
+			t.Errorf("faults are %q, want %q", faults, want)
+		}
+		return
+	}
+	fd, err := unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	mem, err := offheap.MapRing(fd, page*pageSize, pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Release()
+	word := wordOf(mem, mlx5prm.UARBlueFlame)
+	mmio.Store64(word, value)
+	if v := atomic.LoadUint64(word); v != value {
+		t.Errorf("the page has %d, not what was stored", v)
+	}
+	if racetest.Enabled {
+		return // its exchange is C code, where Go cannot recover
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() == nil {
+			t.Error("an exchange was made")
+		}
+	}()
+	atomic.SwapUint64(word, value)
+}
