@@ -15,8 +15,8 @@
 // request (MW); completions of 64 and 128 bytes, events, moderation, resize;
 // registrations, of dma-bufs too, and their change; enhanced connection establishment
 // (ECE). UAR pages are allocated one by one (Linux 5.7); each QP has a doorbell of its
-// own, so no lock is shared. Scatter-to-CQE and signatures are never asked for. A single entry with inline data is copied into the doorbell register
-// (BlueFlame).
+// own, so no lock is shared. Scatter-to-CQE and signatures are never asked for. A single
+// entry is copied into the doorbell register (BlueFlame) if it fits.
 //
 // # What there is not
 //

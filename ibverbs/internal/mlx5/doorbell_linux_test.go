@@ -16,7 +16,7 @@ func TestDoorbellsTakeTurns(t *testing.T) {
 	page := r.k.uars[int64(r.qp.sq.bell.page)<<12]
 	for i := range uint32(4) {
 		clear(page)
-		r.post(driver.SendWR{Op: driver.OpWrite})
+		r.post(driver.SendWR{Op: driver.OpSend})
 		at := bytes.IndexFunc(page, func(b rune) bool { return b != 0 }) &^ 7
 		half := (at - mlx5prm.UARBlueFlame) % r.c.bfRegSize
 		if want := int(i) % 2 * r.c.bfRegSize / 2; half != want {
@@ -70,8 +70,9 @@ func TestConsumerIndexWraps(t *testing.T) {
 	}
 }
 
-// TestBlueFlame copies single entries with inline data into the register, in whole
-// blocks and from both ends of the ring, and nothing else.
+// TestBlueFlame copies single entries into the register, in whole blocks and from both ends
+// of the ring, and nothing else: of a list, of an entry that does not fit, and of one that is
+// no more than its head, the register has the head's first word.
 func TestBlueFlame(t *testing.T) {
 	r := newRig(t, newFake(), 64, driver.QPConfig{Cap: driver.QPCap{SendWR: 4, SendSGE: 2, Inline: 300}})
 	page := r.k.uars[int64(r.qp.sq.bell.page)<<12]
@@ -88,6 +89,8 @@ func TestBlueFlame(t *testing.T) {
 			wrs[0].Inline, wrs[0].SGL = nil, one
 		case 2:
 			wrs = append([]driver.SendWR{{Op: driver.OpWrite, Inline: data[:1]}}, wrs...)
+		case 3:
+			wrs[0].Op, wrs[0].Inline = driver.OpSend, nil
 		}
 		clear(page)
 		r.post(wrs...)
@@ -96,7 +99,7 @@ func TestBlueFlame(t *testing.T) {
 			entry = append(entry, r.qp.sq.bytes(r.qp.sq.lastAt+at, mlx5prm.SendBB)...)
 		}
 		want := entry
-		if i%5 == 1 || i%5 == 2 || len(entry) > r.c.bfRegSize/2 {
+		if i%5 == 2 || i%5 == 3 || len(entry) > r.c.bfRegSize/2 {
 			want = entry[:8]
 		}
 		at := bytes.IndexFunc(page[mlx5prm.UARBlueFlame:], func(b rune) bool { return b != 0 })

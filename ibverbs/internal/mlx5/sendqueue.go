@@ -84,7 +84,6 @@ type sendQueue struct {
 	always   uint8  // flags of every request
 	lastAt   uint32 // offset of the last entry
 	lastSize uint32 // its bytes
-	inlined  bool   // it has inline data
 	record   *uint32
 	bell     *doorbell
 }
@@ -123,11 +122,12 @@ func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
 }
 
 // publish hands n entries to the device: entries, record, register, each before the
-// next. A single one with inline data is copied into the register, as libmlx5 does.
+// next. A single one that is more than its head is copied into the register, if it fits,
+// as libmlx5 does unless MLX5_POST_SEND_PREFER_BF is 0.
 func (q *sendQueue) publish(n int) {
 	mmio.StoreFence()
 	mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))
-	if size := q.lastSize; n == 1 && q.inlined && size <= q.bell.room {
+	if size := q.lastSize; n == 1 && size > mlx5prm.DSUnit && size <= q.bell.room {
 		q.bell.flame(&q.view, q.lastAt, size)
 		return
 	}
@@ -152,7 +152,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	c := q.ctrl(start)
 	off := start + mlx5prm.DSUnit
 	imm := wr.Imm
-	isAtomic, inlined := false, false
+	isAtomic := false
 	if q.datagram != nil {
 		if err := q.address(off, &wr.UD); err != nil {
 			return err
@@ -200,7 +200,6 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 			return errInlineOp
 		}
 		off = q.copyInline(off, wr.Inline)
-		inlined = true
 	} else {
 		var length uint64
 		for i := range wr.SGL {
@@ -247,7 +246,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	q.head++
 	q.requests[q.cur&uint32(len(q.requests)-1)] = sent{id: wr.ID, head: q.head, op: op.wc}
 	q.cur += (ds + 3) / 4
-	q.lastAt, q.lastSize, q.inlined = start, off-start, inlined
+	q.lastAt, q.lastSize = start, off-start
 	return nil
 }
 

@@ -18,6 +18,7 @@ func (q *qp) sent(e *entry, bytes uint64, data []byte) {
 
 // received completes a receive. opcode is CQEResp….
 func (q *qp) received(r *receive, c *mlx5prm.CQE, opcode uint8, data []byte) {
+	r.traced(q)
 	c.SRQNUIdx.Set(q.key)
 	if q.srq != nil && q.c.version == 0 {
 		c.SRQNUIdx.Set(q.srq.num)
@@ -49,6 +50,7 @@ func (q *qp) sendFailed(e *entry, syndrome uint8) {
 }
 
 func (q *qp) receiveFailed(r *receive, syndrome uint8) {
+	r.traced(q)
 	q.failed(q.recv, mlx5prm.CQERespErr, syndrome, 0, r.index)
 	q.took()
 }

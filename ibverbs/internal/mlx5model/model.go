@@ -15,8 +15,9 @@ type Config struct {
 	// nothing of. Both are called under the model's lock, so they must not call the
 	// model. Nil is nobody.
 	Log, Fault func(string)
-	// Trace is told what a program does: each ioctl with its attributes, and each entry of
-	// a send queue as it is executed. It is called as Log is.
+	// Trace is told what a program does: each ioctl with its attributes, each entry of a
+	// queue as it is executed, and each doorbell that is caught as it is rung, with what
+	// the records say then. It is called as Log is.
 	Trace func(string)
 }
 

@@ -2,6 +2,7 @@ package mlx5model
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 
 // mutants are faults to plant in the driver: one text of a file for another.
 var mutants = []struct{ name, file, old, planted string }{
-	{"nothing", "", "", ""},
 	{"no record of sends", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n", "_ = q.record\n"},
 	{"record behind the doorbell", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n",
 		"defer mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n"},
@@ -36,6 +36,8 @@ var mutants = []struct{ name, file, old, planted string }{
 	{"no fence before the register", "uar.go", "mmio.StoreFence()\n\tmmio.Store64", "mmio.Store64"},
 	{"no fence behind the register", "uar.go", "mlx5prm.SendRegister(c))\n\tmmio.StoreFence()", "mlx5prm.SendRegister(c))"},
 	{"no fence before a copied entry", "uar.go", "mmio.StoreFence()\n\tdst :=", "dst :="},
+	{"copy of another block", "uar.go", "v.block(off+at))", "v.block(off))"},
+	{"copy without its last block", "uar.go", "at < n; at += mlx5prm.SendBB", "at == 0 || at+mlx5prm.SendBB < n; at += mlx5prm.SendBB"},
 	{"no fence behind a copied entry", "uar.go", "v.block(off+at))\n\t}\n\tmmio.StoreFence()", "v.block(off+at))\n\t}"},
 	{"no fence before the arm", "cq.go", "mlx5prm.Word(w))\n\tmmio.StoreFence()", "mlx5prm.Word(w))"},
 	{"no fence before what a completion says", "cq.go", "mmio.LoadFence()\n\treturn true", "return true"},
@@ -47,72 +49,84 @@ var mutants = []struct{ name, file, old, planted string }{
 
 // TestMutants builds the driver with one fault after the other, on a package mmio that
 // tells of every store and fence, and sees that the model or the trace catches each. That
-// takes minutes, so it is done on demand: by default the driver is only built as it is.
+// takes minutes, so it is done on demand. TestTraceAsLibmlx5 has the driver as it is.
 func TestMutants(t *testing.T) {
-	tool, err := exec.LookPath("go")
-	switch {
-	case testing.Short():
-		t.Skip("builds the driver anew")
-	case runtime.GOARCH != "amd64":
-		t.Skip("the traced package mmio is that of amd64")
-	case err != nil:
-		t.Skip(err)
+	if os.Getenv("PURERDMA_MUTANTS") == "" {
+		t.Skip("set PURERDMA_MUTANTS=1 to plant faults, which takes minutes")
 	}
 	for _, m := range mutants {
-		if m.file != "" && os.Getenv("PURERDMA_MUTANTS") == "" {
-			t.Log("set PURERDMA_MUTANTS=1 to plant faults, which takes minutes")
-			break
-		}
 		t.Run(m.name, func(t *testing.T) {
-			dir := t.TempDir()
-			replace := map[string]string{}
-			over := func(file, by string) { // by nothing: the file is left out
-				for _, name := range []*string{&file, &by} {
-					if *name == "" {
-						continue
-					}
-					var err error
-					if *name, err = filepath.Abs(*name); err != nil {
-						t.Fatal(err)
-					}
-				}
-				replace[file] = by
-			}
-			over("../../../internal/mmio/stores_asm.go", "testdata/traced/mmio.go")
-			over("../../../internal/mmio/mmio_amd64.s", "")
-			over("traced_linux_test.go", "testdata/traced/traced_linux_test.go")
-			if m.file != "" {
-				file := filepath.Join("../mlx5", m.file)
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if n := strings.Count(string(text), m.old); n != 1 {
-					t.Fatalf("%q is %d times in %s", m.old, n, file)
-				}
-				mutant := filepath.Join(dir, m.file)
-				if err := os.WriteFile(mutant, []byte(strings.Replace(string(text), m.old, m.planted, 1)), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				over(file, mutant)
-			}
-			list, err := json.Marshal(map[string]any{"Replace": replace})
+			file := filepath.Join("../mlx5", m.file)
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			overlay, test := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
-			if err := os.WriteFile(overlay, list, 0o644); err != nil {
+			if n := strings.Count(string(text), m.old); n != 1 {
+				t.Fatalf("%q is %d times in %s", m.old, n, file)
+			}
+			mutant := filepath.Join(t.TempDir(), m.file)
+			if err := os.WriteFile(mutant, []byte(strings.Replace(string(text), m.old, m.planted, 1)), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := exec.CommandContext(t.Context(), tool, "test", "-c", "-vet=off", "-overlay", overlay, "-o", test, ".").CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			out, err := exec.CommandContext(t.Context(), test, "-test.run", "^TestTraced$", "-test.timeout", "1m").CombinedOutput()
-			if caught := err != nil; caught != (m.file != "") {
-				t.Errorf("the test ended with %v\n%s", err, out)
+			out, err := runTraced(t, map[string]string{file: mutant}, filepath.Join(t.TempDir(), "traces"))
+			if err == nil {
+				t.Errorf("nothing was caught\n%s", out)
 			} else {
 				t.Logf("%s", out)
 			}
 		})
 	}
+}
+
+// runTraced runs what watches the driver's stores and fences, with other files in the place
+// of some. What the driver does in the scenes of the script goes to a file.
+func runTraced(t *testing.T, replace map[string]string, traces string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), buildTraced(t, replace), "-test.run", "^(TestTraced|TestScript)$", "-test.failfast", "-test.timeout", patience.String())
+	cmd.Env = append(os.Environ(), scriptTraces+"="+traces)
+	return cmd.CombinedOutput()
+}
+
+// buildTraced builds the tests of this package on the package mmio of testdata/traced, and
+// is the program. Other files take the place of some.
+func buildTraced(t *testing.T, replace map[string]string) string {
+	t.Helper()
+	tool, err := exec.LookPath("go")
+	switch {
+	case runtime.GOARCH != "amd64":
+		t.Skip("the traced package mmio is that of amd64")
+	case err != nil:
+		t.Skip(err)
+	}
+	all := map[string]string{
+		"../../../internal/mmio/stores_asm.go": "testdata/traced/mmio.go",
+		"../../../internal/mmio/mmio_amd64.s":  "", // left out
+		"traced_linux_test.go":                 "testdata/traced/traced_linux_test.go",
+	}
+	maps.Copy(all, replace)
+	absolute := map[string]string{}
+	for file, by := range all {
+		for _, name := range []*string{&file, &by} {
+			if *name == "" {
+				continue
+			}
+			if *name, err = filepath.Abs(*name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		absolute[file] = by
+	}
+	list, err := json.Marshal(map[string]any{"Replace": absolute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay, test := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "traced.test")
+	if err := os.WriteFile(overlay, list, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), tool, "test", "-c", "-vet=off", "-overlay", overlay, "-o", test, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return test
 }

@@ -11,6 +11,7 @@ type receive struct {
 	index  uint16
 	data   []piece
 	length uint64
+	ended  bool // its list ends before it does
 }
 
 // nextReceive reads the next entry, nil if the program has posted none.
@@ -35,6 +36,7 @@ func (r *receive) list(b []byte) {
 	for ; len(b) >= mlx5prm.DSUnit; b = b[mlx5prm.DSUnit:] {
 		d := structOf[mlx5prm.Data](b)
 		if d.LKey.Get() == mlx5prm.InvalidLKey {
+			r.ended = true
 			return
 		}
 		p := pieceOf(&d)

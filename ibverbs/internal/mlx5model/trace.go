@@ -34,6 +34,9 @@ const (
 	aResponse = "response" // address of the write interface's, which the ioctl passes over
 )
 
+// ofDriver behind the name of a command is its input of the driver's own.
+const ofDriver = " of the driver"
+
 // structures are the inputs with parts that have names, by command or method.
 var structures = map[string][]named{
 	"ALLOC_PD":            {{0, aResponse}},
@@ -42,12 +45,18 @@ var structures = map[string][]named{
 	"REG_MR":              {{0, aResponse}, {8, anAddress}, {24, anAddress}, {32, aHandle}},
 	"QUERY_QP":            {{0, aResponse}, {8, aHandle}},
 	"QUERY_DEVICE":        {{0, aResponse}},
+	"REREG_MR":            {{0, aResponse}, {8, aHandle}, {16, anAddress}, {32, anAddress}, {40, aHandle}},
+	"ALLOC_MW":            {{0, aResponse}, {8, aHandle}},
+	"RESIZE_CQ":           {{0, aResponse}, {8, aHandle}},
+	"EX_MODIFY_CQ":        {{0, aHandle}},
 	"MODIFY_QP":           {{64, aHandle}, {84, aNumber}},
 	"MODIFY_SRQ":          {{0, aHandle}},
 	"QUERY_SRQ":           {{0, aResponse}, {8, aHandle}},
 	"CQ_CREATE":           {{0, anAddress}, {8, anAddress}, {24, aPage}},
 	"QP_CREATE":           {{0, anAddress}, {8, anAddress}, {36, aPage}, {40, anAddress}},
 	"SRQ_CREATE":          {{0, anAddress}, {8, anAddress}},
+
+	"RESIZE_CQ" + ofDriver: {{0, anAddress}},
 }
 
 // userHandles are the attributes by which a program knows its own objects.
@@ -61,16 +70,22 @@ func (c *call) trace(m method) {
 		return
 	}
 	name := m.name
+	driver := name
 	if name == invokeWrite {
 		number := uint32(c.number(uapi.AttrWriteCmd))
 		if name = commands[number].name; name == "" {
 			name = fmt.Sprintf("command %#x", number)
 		}
+		driver = name + ofDriver
 	}
 	c.m.tracef("%s", name)
 	for _, id := range slices.Sorted(maps.Keys(c.attrs)) {
 		a := m.attrs[id]
-		c.m.tracef("%s attribute %#x flags %#x: %s", name, id, c.attrs[id].Flags, c.value(name, id, a.kind))
+		structure := name
+		if id == uapi.AttrUHWIn {
+			structure = driver
+		}
+		c.m.tracef("%s attribute %#x flags %#x: %s", name, id, c.attrs[id].Flags, c.value(structure, id, a.kind))
 	}
 }
 
@@ -92,11 +107,10 @@ func (c *call) value(name string, id uint16, k kind) string {
 	if err != nil {
 		return err.Error()
 	}
-	var parts []named
 	if id == uapi.AttrUHWIn || id == uapi.AttrCoreIn {
-		parts = structures[name]
+		return c.structure(b, structures[name])
 	}
-	return c.structure(b, parts)
+	return c.structure(b, nil)
 }
 
 // structure is the words of a structure, in the order of their bytes.
@@ -148,32 +162,12 @@ func (c *context) nameOf(h uint32) string {
 	return fmt.Sprintf("%s %d", reflect.TypeOf(o).Elem().Name(), place)
 }
 
-// traced tells of an entry that is executed next. Of an address it tells the place in a
-// page.
-func (e *entry) traced(q *qp, record uint16) {
-	if q.c.m.config.Trace == nil {
-		return
-	}
-	key := func(k uint32) string {
-		if q.c.m.mrs[k] == nil {
-			return fmt.Sprintf("key %#x", k)
-		}
-		return "a key"
-	}
-	b := bytesOf(&e.Ctrl)
-	line := fmt.Sprintf("entry of %v: opcode %x of a queue pair, ds %x, flags %x %x, record %d", q.kind, b[:4], b[7], b[8:12], b[12:16], record)
-	if remoteOp(e.Opcode()) {
-		line += fmt.Sprintf(", remote %#x %s", e.remote.RAddr.Get()%pageSize, key(e.remote.RKey.Get()))
-	}
-	if atomicOp(e.Opcode()) {
-		line += fmt.Sprintf(", atomic %#x %#x", e.atomic.SwapAdd.Get(), e.atomic.Compare.Get())
-	}
-	for _, p := range e.data {
-		if p.inline != nil {
-			line += fmt.Sprintf(", inline %x", p.inline)
-		} else {
-			line += fmt.Sprintf(", %d bytes at %#x %s", p.n, p.addr%pageSize, key(p.key))
+// nameOfObject is nameOf by the object.
+func (c *context) nameOfObject(o any) string {
+	for h, p := range c.objects {
+		if p == o {
+			return c.nameOf(h)
 		}
 	}
-	q.c.m.tracef("%s", line)
+	return c.nameOf(0)
 }

@@ -1,76 +1,89 @@
 package mlx5model
 
 import (
+	"encoding/json"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// meant are the lines of one trace that the other does not have, and how often: "-" are
-// libmlx5's, "+" our driver's. Each group says why.
-var meant = map[string]int{
-	// The driver asks for no DEVX and no static doorbell registers. libmlx5 asks for DEVX,
-	// then for less and less, as older kernels want, then for no DEVX.
-	"+ GET_CONTEXT attribute 0x1000 flags 0x1: 32 bytes: 00000000 00000000 00000000 00000000 01000000 00000000 03000000 00000000": 1,
-	"- GET_CONTEXT": 3,
-	"- GET_CONTEXT attribute 0x0 flags 0x1: room for 4 bytes":                                                                     3,
-	"- GET_CONTEXT attribute 0x1 flags 0x1: room for 8 bytes":                                                                     3,
-	"- GET_CONTEXT attribute 0x1000 flags 0x1: 16 bytes: 10000000 04000000 01000000 00000000":                                     1,
-	"- GET_CONTEXT attribute 0x1000 flags 0x1: 24 bytes: 10000000 04000000 01000000 00000000 01000000 00000000":                   1,
-	"- GET_CONTEXT attribute 0x1000 flags 0x1: 32 bytes: 10000000 04000000 00000000 00000000 01000000 00000000 03000000 00000000": 1,
-	"- GET_CONTEXT attribute 0x1000 flags 0x1: 32 bytes: 10000000 04000000 01000000 00000000 01000000 00000000 03000000 00000000": 1,
-	"- GET_CONTEXT attribute 0x1001 flags 0x1: room for 72 bytes":                                                                 3,
-	// libmlx5 asks the firmware for what it can by DEVX; the driver has no DEVX.
-	"- method 4096 of object 0x1000": 1,
-	// The driver opens the file of asynchronous events before it asks for limits.
-	"+ ASYNC_EVENT_ALLOC":                                1,
-	"+ ASYNC_EVENT_ALLOC attribute 0x0 flags 0x1: given": 1,
-	"- ASYNC_EVENT_ALLOC":                                1,
-	"- ASYNC_EVENT_ALLOC attribute 0x0 flags 0x1: given": 1,
-	// The driver has no use for what the driver's own part of the answer says of offloads.
-	"- EX_QUERY_DEVICE attribute 0x1001 flags 0x1: room for 104 bytes": 1,
-	// libmlx5 asks for the ports as it opens the device, the driver when a QP needs one.
-	"+ QUERY_PORT": 2,
-	"+ QUERY_PORT attribute 0x0 flags 0x1: 0x1":               2,
-	"+ QUERY_PORT attribute 0x1 flags 0x1: room for 48 bytes": 2,
-	"- QUERY_PORT": 1,
-	"- QUERY_PORT attribute 0x0 flags 0x1: 0x1":               1,
-	"- QUERY_PORT attribute 0x1 flags 0x1: room for 48 bytes": 1,
-	// The driver names the file of events of a CQ as mandatory.
-	"+ CQ_CREATE attribute 0x7 flags 0x1: given": 1,
-	"- CQ_CREATE attribute 0x7 flags 0x0: given": 1,
-	// The driver tries the method before the command, as rdma-core 64 does.
-	"+ method 5 of object 0x7": 1,
-	// The driver lets no data be scattered to completions (MLX5_QP_FLAG_SCATTER_CQE).
-	"+ QP_CREATE attribute 0x1000 flags 0x1: 56 bytes: address address 20000000 08000000 05000000 00040000 00000000 page 0000000000000000 00000000 00000000": 1,
-	"- QP_CREATE attribute 0x1000 flags 0x1: 56 bytes: address address 20000000 08000000 05000000 02040000 00000000 page 0000000000000000 00000000 00000000": 1,
-	// The driver asks for all attributes: its query has no mask.
-	"+ QUERY_QP attribute 0x0 flags 0x1: 16 bytes: response qp 0 ffff1f00": 1,
-	"- QUERY_QP attribute 0x0 flags 0x1: 16 bytes: response qp 0 01000000": 1,
-}
+// scriptTraces names where the traces of our driver go, by the name of the scene.
+const scriptTraces = "PURERDMA_SCRIPT_TRACES"
 
 // TestTraceAsLibmlx5 compares what libmlx5 and our driver do for the same calls of verbs:
-// the ioctls and their attributes, and the entries of the send queue, in order.
+// the ioctls and their attributes, the entries of queues, the doorbell records and each
+// store into a register, in order. Stores are caught as they are made: those of libmlx5 by
+// the preload library, those of our driver by a package mmio that tells of them, which sees
+// the fences too.
 func TestTraceAsLibmlx5(t *testing.T) {
-	l := newLab(t, false)
+	if testing.Short() {
+		t.Skip("builds the driver anew")
+	}
+	file := filepath.Join(t.TempDir(), "traces")
+	if out, err := runTraced(t, nil, file); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours map[string][]string
+	if err := json.Unmarshal(b, &ours); err != nil {
+		t.Fatal(err)
+	}
+	links := map[bool]*lab{false: newLab(t, false), true: newLab(t, true)}
 	if found, _ := filepath.Glob("/usr/lib/*/libibverbs.so.1.14.44.*"); len(found) == 0 {
 		t.Skip("the table of differences is that of rdma-core 44")
 	}
-	program := filepath.Join(t.TempDir(), "script")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-Werror", "-O1", "-o", program, "testdata/script/main.c", "-libverbs").CombinedOutput(); err != nil {
+	program := buildC(t, "testdata/script")
+	t.Setenv("MLX5MODEL_TRAP", "1")
+	for name, s := range scenes {
+		t.Run(name, func(t *testing.T) {
+			if s.cqe != 0 {
+				t.Setenv("MLX5_CQE_SIZE", strconv.Itoa(s.cqe))
+			}
+			l := links[s.ethernet]
+			theirs := l.m.recorded(func() { l.run(t, program, name) })
+			compare(t, name, theirs, ours[name])
+		})
+	}
+}
+
+// buildC compiles the C program of a directory against libibverbs.
+func buildC(t *testing.T, dir string) string {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	args := append([]string{"-Wall", "-Werror", "-O1", "-o", program}, append(sources, "-libverbs")...)
+	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	theirs := l.m.recorded(func() { l.run(t, program) })
-	m := New(Config{Fault: func(s string) { t.Error("model: " + s) }})
-	ours := m.recorded(func() { ourScript(t, NewLocal(m)) })
+	return program
+}
+
+// compare holds the differences of two traces of a scene against those that are meant.
+func compare(t *testing.T, name string, theirs, ours []string) {
+	t.Helper()
 	have := differences(theirs, ours)
-	for s, n := range have {
-		if meant[s] != n {
-			t.Errorf("%d times, not %d: %s", n, meant[s], s)
+	want := maps.Clone(opening)
+	for _, meant := range scenes[name].meant {
+		for s, n := range meant {
+			want[s] += n
 		}
 	}
-	for s, n := range meant {
+	for s, n := range have {
+		if want[s] != n {
+			t.Errorf("%d times, not %d: %s", n, want[s], s)
+		}
+	}
+	for s, n := range want {
 		if have[s] == 0 {
 			t.Errorf("no longer, not %d times: %s", n, s)
 		}

@@ -24,11 +24,14 @@ func (c *context) store(at uint64) {
 	case off == mlx5prm.UARArm:
 		binary.NativeEndian.PutUint64(b[:], c.rang(page, off))
 		c.armed(binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[:]))
-	case slices.Contains(sendRegisters[:], off):
-		binary.NativeEndian.PutUint64(b[:], c.rang(page, off))
-		c.posted(u, b)
 	case off < mlx5prm.UARBlueFlame || off >= mlx5prm.UARBlueFlame+2*mlx5prm.BlueFlameSize:
 		c.m.faultf("a store at %#x of a page of doorbells", off)
+	case slices.Contains(sendRegisters[:], off):
+		binary.NativeEndian.PutUint64(b[:], c.rang(page, off))
+		u.flame(off).leave(c.m)
+		c.posted(u, off, b)
+	default:
+		u.flame(off).take(off, *c.pages.register(page, off))
 	}
 }
 
@@ -43,6 +46,9 @@ func (c *context) armed(num, word uint32) {
 	if c.mem.read(q.db+4, b[:]) != nil || binary.BigEndian.Uint32(b[:]) != word {
 		c.m.faultf("CQ %#x is armed with %#x, its record says %#x", num, word, b)
 	}
+	if c.m.config.Trace != nil {
+		c.m.tracef("arm of %s: %08x, %s", c.nameOfObject(q), word, q.index())
+	}
 	if word != q.arm {
 		q.ask(word)
 	}
@@ -50,7 +56,7 @@ func (c *context) armed(num, word uint32) {
 
 // posted takes the head of the last entry that a program has posted. The entry and the
 // record behind it must be there.
-func (c *context) posted(u *uar, register [8]byte) {
+func (c *context) posted(u *uar, off uint32, register [8]byte) {
 	head := structOf[mlx5prm.Ctrl](register[:])
 	q := c.m.qps[head.QPN()]
 	if q == nil || q.c != c || q.uar != u {
@@ -64,5 +70,10 @@ func (c *context) posted(u *uar, register [8]byte) {
 	if have, ok := counter(c.mem, q.db+4); !ok || have != want {
 		c.m.faultf("queue pair %#x is rung for entries before %d, its record says %d", q.num, want, have)
 	}
+	if c.m.config.Trace != nil {
+		half := off / (mlx5prm.BlueFlameSize / 2) % 2
+		c.m.tracef("half %d of the register of %s: opcode %x, ds %x, %s", half, c.nameOfObject(q), register[:4], register[7], q.records())
+	}
+	u.flame(off).begin(q, head, off)
 	q.run(time.Now())
 }

@@ -14,6 +14,7 @@ type uar struct {
 	index  uint32 // page_id
 	handle uint32
 	used   int // objects that ring in it
+	flames [2]flame
 }
 
 // allocUAR answers UAR_OBJ_ALLOC.

@@ -34,12 +34,12 @@ func Store64(p *uint64, v uint64) {
 	Traced(Register, uintptr(unsafe.Pointer(p)), v)
 }
 
-// CopyBlock is a copy into a register.
+// CopyBlock is a copy into a register, which is told word by word.
 func CopyBlock(dst, src *[8]uint64) {
 	for i := range dst {
 		atomic.StoreUint64(&dst[i], src[i])
+		Traced(Block, uintptr(unsafe.Pointer(&dst[i])), src[i])
 	}
-	Traced(Block, uintptr(unsafe.Pointer(dst)), src[0])
 }
 
 // StoreFence is that of the package.

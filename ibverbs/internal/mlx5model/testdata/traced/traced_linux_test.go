@@ -3,7 +3,9 @@ package mlx5model
 import (
 	stdcontext "context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -43,7 +45,8 @@ func (k *watcher) MapRing(fd int, off int64, size int) (offheap.Span, error) {
 func (k *watcher) told(what int, at uintptr, _ uint64) {
 	before := k.last
 	if what == mmio.Block {
-		if k.owed { // the entry goes on in another block
+		if k.owed { // the entry goes on in another word
+			k.store(at)
 			return
 		}
 		what = mmio.Register
@@ -71,12 +74,17 @@ func (k *watcher) told(what int, at uintptr, _ uint64) {
 		if before != fenced {
 			k.t.Errorf("a register is stored to behind %q", before)
 		}
-		page := k.pages[at&^(pageSize-1)]
-		if page.c == nil {
-			k.t.Fatalf("a store to %#x, which is no page of doorbells", at)
-		}
-		page.c.store(page.offset + uint64(at&(pageSize-1)))
+		k.store(at)
 	}
+}
+
+// store tells the model of a store into a page of doorbells.
+func (k *watcher) store(at uintptr) {
+	page := k.pages[at&^(pageSize-1)]
+	if page.c == nil {
+		k.t.Fatalf("a store to %#x, which is no page of doorbells", at)
+	}
+	page.c.store(page.offset + uint64(at&(pageSize-1)))
 }
 
 // record is which doorbell record lies at an address, and what must come before a store to
@@ -216,11 +224,17 @@ func (e *tracedEnd) want(t *testing.T, status driver.Status, ids ...uint64) {
 	}
 }
 
-func TestTraced(t *testing.T) {
-	m := New(Config{Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
+// newWatcher makes one with a model of its own.
+func newWatcher(t *testing.T, ethernet bool) *watcher {
+	m := New(Config{Ethernet: ethernet, Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
 	k := &watcher{Local: NewLocal(m), t: t, pages: map[uintptr]traced{}}
 	k.trapped = true
 	mmio.Traced = k.told
+	return k
+}
+
+func TestTraced(t *testing.T) {
+	k := newWatcher(t, false)
 	a, b := k.end(t), k.end(t)
 	a.connect(t, b)
 	b.connect(t, a)
@@ -266,4 +280,23 @@ func TestTraced(t *testing.T) {
 	a.send(t, driver.SendWR{ID: 5, Op: driver.OpSend, SGL: a.sge(0, 90)})
 	a.want(t, driver.RemInvReqErr, 5)
 	b.want(t, driver.LocLenErr, 4)
+}
+
+// TestScript plays the scenes of the differential trace, and leaves what the model says of
+// them where the environment wants it.
+func TestScript(t *testing.T) {
+	traces := map[string][]string{}
+	for name, s := range scenes {
+		t.Run(name, func(t *testing.T) {
+			k := newWatcher(t, s.ethernet)
+			traces[name] = k.m.recorded(func() { s.act(t, k) })
+		})
+	}
+	b, err := json.Marshal(traces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(os.Getenv(scriptTraces), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
