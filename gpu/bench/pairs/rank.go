@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/purerdma/purerdma/gpu"
@@ -169,14 +170,15 @@ func (r *rank) allocate() (err error) {
 	})
 	// Kernels that wait for a rank that has failed are ended.
 	over := make(chan struct{})
-	r.close = append(r.close, func() error { close(over); return nil })
-	go func() {
+	var watch sync.WaitGroup
+	watch.Go(func() {
 		select {
 		case <-over:
 		case <-r.job.Done():
 			_ = r.g.WriteTo(r.abort, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		}
-	}()
+	})
+	r.close = append(r.close, func() error { close(over); watch.Wait(); return nil }) // before the memory goes
 	r.text = text(r.Seed, size)
 	copy(r.host.Bytes(), r.text)
 	return errors.Join(r.g.Copy(r.src, r.pinned, size, r.a), r.g.Synchronize(r.a))
