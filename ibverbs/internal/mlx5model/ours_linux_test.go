@@ -72,24 +72,30 @@ func TestPingpongWithOurs(t *testing.T) {
 		}
 		for _, serves := range []bool{false, true} {
 			t.Run(s.Kind.Program()+map[bool]string{false: ", client", true: ", server"}[serves], func(t *testing.T) {
-				dev, err := ibverbs.Open("mlx5_0", ibverbs.WithDrivers(ourDriver(NewLocal(l.m), l.m.config, 0)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() {
-					if err := dev.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
-				gids, err := dev.GIDs(1)
-				if err != nil || len(gids) == 0 {
-					t.Fatalf("%d GIDs, %v", len(gids), err)
-				}
-				at := hwtest.Place{Device: "mlx5_0", Port: 1, GID: gids[0], MTU: ibverbs.MTU4096, Link: ibverbs.LinkInfiniBand}
-				s.Run(t, dev, at, at, serves)
+				sessionOfOurs(t, s, serves, ibverbs.WithDrivers(ourDriver(NewLocal(l.m), l.m.config, 0)))
 			})
 		}
 	}
+}
+
+// sessionOfOurs plays the part of our driver in a session with rdma-core's program.
+func sessionOfOurs(t *testing.T, s pingpong.Session, serves bool, opts ...ibverbs.Option) {
+	t.Helper()
+	dev, err := ibverbs.Open("mlx5_0", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	gids, err := dev.GIDs(1)
+	if err != nil || len(gids) == 0 {
+		t.Fatalf("%d GIDs, %v", len(gids), err)
+	}
+	at := hwtest.Place{Device: "mlx5_0", Port: 1, GID: gids[0], MTU: ibverbs.MTU4096, Link: ibverbs.LinkInfiniBand}
+	s.Run(t, dev, at, at, serves)
 }
 
 // TestIndicesPassTheirWidth sends so much that the indices of both queues, which have 16

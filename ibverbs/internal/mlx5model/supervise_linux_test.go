@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/purerdma/purerdma/ibverbs"
-	"github.com/purerdma/purerdma/internal/hwtest"
 	"github.com/purerdma/purerdma/internal/mlx5prm"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/internal/offheap"
@@ -126,21 +124,7 @@ func TestSupervisedOurs(t *testing.T) {
 	}
 	for _, serves := range []bool{false, true} {
 		t.Run(map[bool]string{false: "asks", true: "serves"}[serves], func(t *testing.T) {
-			dev, err := ibverbs.Open("mlx5_0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := dev.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			gids, err := dev.GIDs(1)
-			if err != nil || len(gids) == 0 {
-				t.Fatalf("%d GIDs, %v", len(gids), err)
-			}
-			at := hwtest.Place{Device: "mlx5_0", Port: 1, GID: gids[0], MTU: ibverbs.MTU4096, Link: ibverbs.LinkInfiniBand}
-			pingpong.Session{Kind: pingpong.RC, Size: 1024, Rounds: 10, Depth: 10, Events: true}.Run(t, dev, at, at, serves)
+			sessionOfOurs(t, pingpong.Session{Kind: pingpong.RC, Size: 1024, Rounds: 10, Depth: 10, Events: true}, serves)
 		})
 	}
 }

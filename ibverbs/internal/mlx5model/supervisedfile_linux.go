@@ -59,8 +59,13 @@ func (f *supervisedFile) ask(q request) (r reply, fd int, err error) {
 		return r, -1, err
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:with])
-	if err != nil || n != len(bytesOf(&r)) {
-		return r, -1, fmt.Errorf("a reply of %d bytes: %w", n, err)
+	switch {
+	case err != nil:
+		return r, -1, fmt.Errorf("a reply of the model: %w", err)
+	case n != len(bytesOf(&r)):
+		return r, -1, fmt.Errorf("a reply of the model has %d bytes, want %d", n, len(bytesOf(&r)))
+	case r.FDSize > wordSize:
+		return r, -1, fmt.Errorf("a reply of the model has a descriptor's number of %d bytes, at most %d", r.FDSize, wordSize)
 	}
 	for _, m := range messages {
 		if fds, err := unix.ParseUnixRights(&m); err == nil && len(fds) == 1 {

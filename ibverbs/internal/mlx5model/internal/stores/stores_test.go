@@ -7,30 +7,27 @@ import (
 	"testing"
 )
 
-// registers have values that tell which register, and which of its bytes.
-func amd64Registers() *AMD64 {
-	r := &AMD64{}
-	for i := range r.General {
-		r.General[i] = 0x8070605040302010 + 0x0101010101010101*uint64(i)
+// fill gives registers values that tell which register, and which of its bytes.
+func fill(general []uint64, vector [][16]byte) {
+	for i := range general {
+		general[i] = 0x8070605040302010 + 0x0101010101010101*uint64(i)
 	}
-	for i := range r.Vector {
-		for k := range r.Vector[i] {
-			r.Vector[i][k] = byte(i<<4 | k)
+	for i := range vector {
+		for k := range vector[i] {
+			vector[i][k] = byte(i<<4 | k)
 		}
 	}
+}
+
+func amd64Registers() *AMD64 {
+	r := &AMD64{}
+	fill(r.General[:], r.Vector[:])
 	return r
 }
 
 func arm64Registers() *ARM64 {
 	r := &ARM64{}
-	for i := range r.General {
-		r.General[i] = 0x8070605040302010 + 0x0101010101010101*uint64(i)
-	}
-	for i := range r.Vector {
-		for k := range r.Vector[i] {
-			r.Vector[i][k] = byte(i<<4 | k)
-		}
-	}
+	fill(r.General[:], r.Vector[:])
 	return r
 }
 
