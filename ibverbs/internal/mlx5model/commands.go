@@ -36,11 +36,18 @@ func init() {
 	}
 }
 
+// commandMask is the bits of a command's number (IB_USER_VERBS_CMD_COMMAND_MASK).
+const commandMask = 0xff
+
 func (c *call) invokeWrite() error {
-	cmd, ok := commands[uint32(c.number(uapi.AttrWriteCmd))]
-	if !ok {
-		c.m.logf("no command %#x", c.number(uapi.AttrWriteCmd))
-		return syscall.EPROTONOSUPPORT
+	number := uint32(c.number(uapi.AttrWriteCmd))
+	cmd, ok := commands[number]
+	switch {
+	case number&^(uapi.CmdFlagExtended|commandMask) != 0:
+		return syscall.EINVAL
+	case !ok:
+		c.m.logf("no command %#x", number)
+		return syscall.EOPNOTSUPP
 	}
 	if c.room(uapi.AttrCoreIn) < cmd.in || c.room(uapi.AttrCoreOut) < cmd.out {
 		return syscall.ENOSPC

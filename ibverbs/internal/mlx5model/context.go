@@ -13,7 +13,7 @@ type context struct {
 	handle  uint32 // the last one given
 	uars    map[uint32]*uar
 	cqs     map[uint32]*cq
-	async   eventFile
+	async   eventFile         // of asynchronous events about objects that name no other
 	told    map[uint64]uint32 // asynchronous events about an object
 	pages   pages
 	trapped bool // stores into the pages are caught
@@ -86,9 +86,6 @@ func (c *context) close() {
 		}
 	}
 	clear(c.objects)
-	if c.async != nil {
-		c.async.close()
-	}
 	for _, f := range c.channels {
 		f.close()
 	}

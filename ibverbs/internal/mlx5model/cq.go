@@ -17,12 +17,15 @@ type cq struct {
 	num     uint32
 	user    uint64 // what events name it by
 	channel eventFile
+	async   eventFile
 	buf, db uint64
 	n       uint32 // entries
 	stride  uint32
 	pi, ci  uint32 // completions written, and read as far as is known
 	used    int    // queue pairs that complete here
 	overrun bool
+	// The program sees to it that the ring does not overflow, whatever its record says.
+	unchecked bool
 
 	armed, solicited bool // an event is asked for, at solicited completions only
 	lastSolicited    uint32
@@ -30,6 +33,12 @@ type cq struct {
 	arm              uint32 // the record's word as it was last seen
 	moderation
 }
+
+// Flags of a new CQ (enum ib_uverbs_ex_create_cq_flags). Completions have times always.
+const (
+	timestamps    = 1 << 0
+	ignoreOverrun = 1 << 1
+)
 
 func (c *call) createCQ() error {
 	b, err := c.in(uapi.AttrUHWIn)
@@ -39,6 +48,7 @@ func (c *call) createCQ() error {
 	entries := uint32(c.number(uapi.AttrCreateCQCQE))
 	req := structOf[uapi.MLX5CreateCQ](b)
 	n := uint32(1) << bits.Len32(entries)
+	flags := c.number(uapi.AttrCreateCQFlags)
 	switch {
 	case c.number(uapi.AttrCreateCQCompVector) >= compVectors, entries == 0, entries > maxCQE, len(b) < len(bytesOf(&req)):
 		return syscall.EINVAL
@@ -46,7 +56,7 @@ func (c *call) createCQ() error {
 		return syscall.EINVAL
 	case req.Flags&^(uapi.MLX5CreateCQ128BPad|uapi.MLX5CreateCQUARPageIndex) != 0, req.Flags&uapi.MLX5CreateCQUARPageIndex == 0:
 		return syscall.EINVAL
-	case req.CQECompEn != 0, c.number(uapi.AttrCreateCQFlags) != 0:
+	case req.CQECompEn != 0, flags&^(timestamps|ignoreOverrun) != 0:
 		return syscall.EOPNOTSUPP
 	case c.uars[uint32(req.UARPageIndex)] == nil:
 		c.m.faultf("a CQ in a page of doorbells %d that is not the program's", req.UARPageIndex)
@@ -54,11 +64,15 @@ func (c *call) createCQ() error {
 	case !c.mem.allows(req.BufAddr, uint64(n)*uint64(req.CQESize), true), !c.mem.allows(req.DBAddr, mlx5prm.RecordSize, true):
 		return syscall.EFAULT
 	}
-	q := &cq{c: c.context, num: c.m.number(), user: c.number(uapi.AttrCreateCQUserHandle), buf: req.BufAddr, db: req.DBAddr, n: n, stride: req.CQESize, arm: unarmed}
+	q := &cq{c: c.context, num: c.m.number(), user: c.number(uapi.AttrCreateCQUserHandle), buf: req.BufAddr, db: req.DBAddr, n: n, stride: req.CQESize, arm: unarmed,
+		unchecked: flags&ignoreOverrun != 0}
 	if g := c.attrs[uapi.AttrCreateCQCompChannel]; g != nil {
 		if q.channel = c.files.named(uint32(g.Data)); q.channel == nil {
 			return syscall.EBADF
 		}
+	}
+	if q.async, err = c.asyncFile(uapi.AttrCreateCQEventFD); err != nil {
+		return err
 	}
 	q.checkOwners()
 	if err := c.mem.write(q.db+4, binary.BigEndian.AppendUint32(nil, unarmed)); err != nil {
@@ -125,7 +139,7 @@ func (c *call) createCompChannel([]byte) ([]byte, error) {
 // full says whether no entry is the adapter's. The program's index is read when the one
 // that was read last leaves no room.
 func (q *cq) full() bool {
-	if q.overrun || (q.pi-q.ci)&mlx5prm.CIMask < q.n {
+	if q.overrun || q.unchecked || (q.pi-q.ci)&mlx5prm.CIMask < q.n {
 		return q.overrun
 	}
 	var record [4]byte
@@ -147,7 +161,7 @@ func (q *cq) add(e *mlx5prm.CQE, opcode uint8, inline []byte) {
 		if !q.overrun {
 			q.overrun = true
 			q.c.m.faultf("CQ %#x is overrun", q.num)
-			q.c.event(eventCQErr, q.user)
+			q.c.event(q.async, eventCQErr, q.user)
 		}
 		return
 	}

@@ -35,8 +35,9 @@ const (
 	mtu4096     = 5
 )
 
-// getContext answers GET_CONTEXT, once. DEVX is for programs with CAP_NET_RAW: the model
-// has none of it, and libmlx5 asks again without.
+// getContext answers GET_CONTEXT, once. The adapter's firmware has no user contexts for
+// DEVX (log_max_uctx is 0), for which mlx5_ib says EINVAL. libmlx5 takes any error for that
+// of an older kernel: it tries the two shorter forms that it knows, then all without DEVX.
 func (c *call) getContext() error {
 	b, err := c.in(uapi.AttrUHWIn)
 	if err != nil {
@@ -51,27 +52,40 @@ func (c *call) getContext() error {
 	case req.NumLowLatencyBFRegs > (req.TotalNumBFRegs+3)&^3-1:
 		return syscall.EINVAL
 	case req.Flags != 0:
-		return syscall.EPERM
+		return syscall.EINVAL
 	case req.LibCaps&uapi.MLX5LibCapDynUAR == 0:
 		c.m.logf("the model has dynamic UARs only")
 		return syscall.EOPNOTSUPP
 	}
-	resp := uapi.MLX5AllocUContextResp{
-		QPTabSize: 1 << 18, BFRegSize: mlx5prm.BlueFlameSize, CacheLineSize: 64, MaxSQDescSz: maxSQDesc, MaxRQDescSz: maxRQDesc,
-		MaxSendWQEBB: maxQPWR, MaxRecvWR: maxQPWR, MaxSRQRecvWR: maxSRQWR, NumPorts: 1,
-		ResponseLength: uint32(c.room(uapi.AttrUHWOut)), CQEVersion: min(req.MaxCQEVersion, 1), CmdsSuppUHW: 3, EthMinInline: 1,
-		LogUARSize: 12, NumUARsPerPage: 1,
-	}
+	version := min(req.MaxCQEVersion, 1)
 	if err := c.outs(map[uint16][]byte{
 		uapi.AttrGetContextNumCompVectors: u32(compVectors),
 		uapi.AttrGetContextCoreSupport:    u64(uapi.CoreSupportOptionalMRAccess),
-		uapi.AttrUHWOut:                   bytesOf(&resp),
+		uapi.AttrUHWOut:                   c.m.config.uctx(version, c.room(uapi.AttrUHWOut)),
 	}); err != nil {
 		return err
 	}
-	c.ready, c.version = true, resp.CQEVersion
+	c.ready, c.version = true, version
 	return nil
 }
+
+// uctx is what a program is told of its context, if there is so much room.
+func (c Config) uctx(version uint8, room int) []byte {
+	r := uapi.MLX5AllocUContextResp{
+		QPTabSize: 1 << 18, BFRegSize: mlx5prm.BlueFlameSize, CacheLineSize: 64, MaxSQDescSz: maxSQDesc, MaxRQDescSz: maxRQDesc,
+		MaxSendWQEBB: maxQPWR, MaxRecvWR: maxQPWR, MaxSRQRecvWR: maxSRQWR, NumPorts: 1,
+		CQEVersion: version, CmdsSuppUHW: 3, LogUARSize: 12, NumUARsPerPage: 1,
+	}
+	if c.Ethernet {
+		r.EthMinInline = inlineNone
+	}
+	r.ResponseLength = uint32(min(room, len(bytesOf(&r))))
+	return bytesOf(&r)
+}
+
+// inlineNone says that no header of a raw packet has to be in the entry itself
+// (MLX5_USER_INLINE_MODE_NONE).
+const inlineNone = 1
 
 func (c *call) asyncEvents() error {
 	g := c.attrs[uapi.AttrAsyncEventAllocFDHandle]
@@ -79,10 +93,10 @@ func (c *call) asyncEvents() error {
 	if err != nil {
 		return err
 	}
-	if c.async != nil {
-		c.async.close()
+	if c.async == nil {
+		c.async = f
 	}
-	c.async = f
+	c.channels = append(c.channels, f)
 	return c.valid(g)
 }
 

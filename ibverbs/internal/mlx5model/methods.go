@@ -33,6 +33,11 @@ func init() {
 			uapi.AttrGetContextCoreSupport:    {kind: out, size: 8, optional: true},
 			uapi.AttrUHWIn:                    uhwIn, uapi.AttrUHWOut: uhwOut,
 		}, (*call).getContext},
+		{uapi.ObjectDevice, uapi.MethodQueryContext}: {"QUERY_CONTEXT", map[uint16]attr{
+			uapi.AttrQueryContextNumCompVectors: {kind: out, size: 4, optional: true},
+			uapi.AttrQueryContextCoreSupport:    {kind: out, size: 8, optional: true},
+			uapi.AttrMLX5QueryContextRespUCtx:   {kind: out},
+		}, (*call).queryContext},
 		{uapi.ObjectDevice, uapi.MethodQueryPort}: {"QUERY_PORT", map[uint16]attr{
 			uapi.AttrQueryPortPortNum: {kind: constant},
 			uapi.AttrQueryPortResp:    {kind: out, size: 48},
@@ -96,8 +101,19 @@ func init() {
 		{uapi.ObjectSRQ, uapi.MethodSRQDestroy}: destroys("SRQ_DESTROY", 4, (*call).destroySRQ),
 		{uapi.ObjectAH, uapi.MethodAHDestroy}:   destroys("AH_DESTROY", 0, (*call).destroyAH),
 		{uapi.ObjectPD, uapi.MethodPDDestroy}:   destroys("PD_DESTROY", 0, (*call).destroyPD),
-		{uapi.ObjectMR, uapi.MethodMRDestroy}:   destroys("MR_DESTROY", 0, (*call).destroyMR),
-		{uapi.ObjectMW, uapi.MethodMWDestroy}:   destroys("MW_DESTROY", 0, (*call).deallocMW),
+		{uapi.ObjectPD, uapi.MethodMLX5PDQuery}: {"PD_QUERY", map[uint16]attr{
+			uapi.AttrMLX5QueryPDHandle:  {kind: handle},
+			uapi.AttrMLX5QueryPDRespPDN: {kind: out, size: 4},
+		}, (*call).queryPD},
+		{uapi.ObjectMR, uapi.MethodQueryMR}: {"QUERY_MR", map[uint16]attr{
+			uapi.AttrQueryMRHandle:     {kind: handle},
+			uapi.AttrQueryMRRespLKey:   {kind: out, size: 4},
+			uapi.AttrQueryMRRespRKey:   {kind: out, size: 4},
+			uapi.AttrQueryMRRespLength: {kind: out, size: 8},
+			uapi.AttrQueryMRRespIOVA:   {kind: out, size: 8, optional: true},
+		}, (*call).queryMR},
+		{uapi.ObjectMR, uapi.MethodMRDestroy}: destroys("MR_DESTROY", 0, (*call).destroyMR),
+		{uapi.ObjectMW, uapi.MethodMWDestroy}: destroys("MW_DESTROY", 0, (*call).deallocMW),
 		{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}: {"UAR_OBJ_ALLOC", map[uint16]attr{
 			uapi.AttrMLX5UARAllocHandle:     {kind: newHandle},
 			uapi.AttrMLX5UARAllocType:       {kind: constant},

@@ -13,6 +13,9 @@ const (
 	remoteRead   = 1 << 2
 	remoteAtomic = 1 << 3
 	mwBind       = 1 << 4
+	zeroBased    = 1 << 5
+	onDemand     = 1 << 6
+	hugeTLB      = 1 << 7
 )
 
 // mr is registered memory: iova is what entries call the address addr.
@@ -47,13 +50,17 @@ func (c *call) regMR(request []byte) ([]byte, error) {
 	return bytesOf(&resp), nil
 }
 
-// rights is access flags without those that a device may ignore.
+// rights is access flags without those that a device may ignore, and those that say how
+// the program uses the memory.
 func rights(flags uint32) (uint32, error) {
 	access := flags &^ (uapi.AccessOptionalLast<<1 - uapi.AccessOptionalFirst)
-	if access&^0x1f != 0 || access&(remoteWrite|remoteAtomic) != 0 && access&localWrite == 0 {
+	switch {
+	case access&(remoteWrite|remoteAtomic) != 0 && access&localWrite == 0, access&^(hugeTLB<<1-1) != 0:
 		return 0, syscall.EINVAL
+	case access&onDemand != 0:
+		return 0, syscall.EOPNOTSUPP // EINVAL before Linux 6.2
 	}
-	return access, nil
+	return access &^ (zeroBased | hugeTLB), nil
 }
 
 // pins says whether memory can be registered with rights.

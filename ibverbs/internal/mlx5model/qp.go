@@ -17,6 +17,7 @@ type qp struct {
 	num        uint32
 	key        uint32 // what completions name it by
 	user       uint64
+	async      eventFile
 	kind       driver.QPType
 	pd         *pd
 	send, recv *cq
@@ -56,6 +57,9 @@ func (c *call) createQP() error {
 		cap: structOf[uapi.QPCap](capacity), uar: c.uars[req.BFRegIndex],
 		signalAll: c.number(uapi.AttrCreateQPFlags)&uapi.QPCreateSQSigAll != 0,
 		rq:        req.BufAddr, rqN: req.RQWQECount, rqShift: req.RQWQEShift, sqN: req.SQWQECount}
+	if q.async, err = c.asyncFile(uapi.AttrCreateQPEventFD); err != nil {
+		return err
+	}
 	if q.pd, err = object[*pd](c.context, c.number(uapi.AttrCreateQPPDHandle)); err != nil {
 		return err
 	}
@@ -69,7 +73,7 @@ func (c *call) createQP() error {
 		if q.srq, err = object[*srq](c.context, c.number(uapi.AttrCreateQPSRQHandle)); err != nil {
 			return err
 		}
-		q.rqN = 0
+		q.rqN, q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0, 0
 	}
 	if err := c.checkQP(q, &req); err != nil {
 		return err
@@ -133,7 +137,7 @@ func (c *call) destroyQP() error {
 	}
 	q.gone()
 	delete(c.objects, uint32(h))
-	return c.out(uapi.AttrDestroyQPResp, u32(c.forget(q.user)))
+	return c.out(uapi.AttrDestroyQPResp, u32(c.forget(q.async, q.user)))
 }
 
 // gone takes a queue pair from what it was made with.
@@ -228,6 +232,8 @@ func (q *qp) set(r *uapi.ModifyQP, mask driver.QPMask) {
 	}
 }
 
+// queryQP tells of capacities those of the receive queue only, as its entries have them:
+// the send queue is the program's own affair.
 func (c *call) queryQP(request []byte) ([]byte, error) {
 	q, err := object[*qp](c.context, uint64(structOf[uapi.QueryQP](request).QPHandle))
 	if err != nil {
@@ -235,10 +241,12 @@ func (c *call) queryQP(request []byte) ([]byte, error) {
 	}
 	a := &q.attr
 	r := uapi.QueryQPResp{
-		Dest: a.Dest, MaxSendWR: q.cap.MaxSendWR, MaxRecvWR: q.cap.MaxRecvWR, MaxSendSGE: q.cap.MaxSendSGE, MaxRecvSGE: q.cap.MaxRecvSGE,
-		MaxInlineData: q.cap.MaxInlineData, QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN, DestQPNum: a.DestQPNum, QPAccessFlags: a.QPAccessFlags,
+		Dest: a.Dest, QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN, DestQPNum: a.DestQPNum, QPAccessFlags: a.QPAccessFlags,
 		PKeyIndex: a.PKeyIndex, QPState: uint8(q.state), CurQPState: uint8(q.state), PathMTU: a.PathMTU, MaxRdAtomic: a.MaxRdAtomic,
 		MaxDestRdAtomic: a.MaxDestRdAtomic, MinRNRTimer: a.MinRNRTimer, PortNum: a.PortNum, Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
+	}
+	if q.rqN != 0 {
+		r.MaxRecvWR, r.MaxRecvSGE = q.rqN, 1<<q.rqShift/mlx5prm.DSUnit
 	}
 	if q.signalAll {
 		r.SQSigAll = 1

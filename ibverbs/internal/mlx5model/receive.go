@@ -90,6 +90,6 @@ func (q *srq) took() {
 	q.taken++
 	if posted, ok := counter(q.c.mem, q.db); ok && q.limit != 0 && uint32(posted-q.taken) < q.limit {
 		q.limit = 0
-		q.c.event(eventSRQLimit, q.user)
+		q.c.event(q.async, eventSRQLimit, q.user)
 	}
 }

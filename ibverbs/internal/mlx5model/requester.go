@@ -15,7 +15,7 @@ func (q *qp) fail() {
 	q.flushSend()
 	q.flushReceive()
 	if q.srq != nil {
-		q.c.event(eventLastWQE, q.user)
+		q.c.event(q.async, eventLastWQE, q.user)
 	}
 }
 

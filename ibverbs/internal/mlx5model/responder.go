@@ -71,7 +71,7 @@ func (q *qp) unfit(r *receive, here, there uint8) answer {
 // refusal answers a request, and ends a reliable connection if it is refused.
 func (q *qp) refusal(syndrome uint8) answer {
 	if syndrome != 0 && q.kind == driver.RC {
-		q.c.event(eventQPAccessErr, q.user)
+		q.c.event(q.async, eventQPAccessErr, q.user)
 		q.fail()
 	}
 	return answer{refused: syndrome}

@@ -14,6 +14,7 @@ type srq struct {
 	num      uint32
 	pd       *pd
 	user     uint64
+	async    eventFile
 	buf, db  uint64
 	n, shift uint32
 	maxSGE   uint32
@@ -37,11 +38,14 @@ func (c *call) createSRQ() error {
 	if c.number(uapi.AttrCreateSRQType) != uapi.SRQTBasic {
 		return syscall.EOPNOTSUPP
 	}
-	if wr == 0 || wr > maxSRQWR || sge > maxSRQSGE || req.Flags != 0 || req.Reserved0 != 0 || req.Reserved1 != 0 {
+	if wr > maxSRQWR || sge > maxSRQSGE || req.Flags != 0 || req.Reserved0 != 0 || req.Reserved1 != 0 {
 		return syscall.EINVAL
 	}
 	q := &srq{c: c.context, num: c.m.number(), pd: p, user: c.number(uapi.AttrCreateSRQUserHandle), buf: req.BufAddr, db: req.DBAddr,
 		n: 1 << bits.Len32(wr), shift: uint32(max(5, bits.Len32((sge+1)*mlx5prm.DSUnit-1))), limit: uint32(c.number(uapi.AttrCreateSRQLimit))}
+	if q.async, err = c.asyncFile(uapi.AttrCreateSRQEventFD); err != nil {
+		return err
+	}
 	q.maxSGE = 1<<q.shift/mlx5prm.DSUnit - 1
 	if !c.mem.allows(q.buf, uint64(q.n)<<q.shift, true) || !c.mem.allows(q.db, 4, true) {
 		return syscall.EFAULT
@@ -65,7 +69,7 @@ func (c *call) destroySRQ() error {
 	}
 	q.pd.used--
 	delete(c.objects, uint32(h))
-	return c.out(uapi.AttrDestroySRQResp, u32(c.forget(q.user)))
+	return c.out(uapi.AttrDestroySRQResp, u32(c.forget(q.async, q.user)))
 }
 
 func (c *call) modifySRQ(request []byte) ([]byte, error) {

@@ -74,6 +74,7 @@ const (
 	MethodInfoHandles   = 1
 	MethodQueryPort     = 2
 	MethodGetContext    = 3
+	MethodQueryContext  = 4
 	MethodQueryGIDTable = 5
 	MethodQueryGIDEntry = 6
 
@@ -90,6 +91,9 @@ const (
 
 	AttrGetContextNumCompVectors = 0
 	AttrGetContextCoreSupport    = 1
+
+	AttrQueryContextNumCompVectors = 0
+	AttrQueryContextCoreSupport    = 1
 
 	AttrQueryGIDTableEntrySize      = 0
 	AttrQueryGIDTableFlags          = 1
@@ -184,10 +188,17 @@ const (
 // Methods of ObjectMR and their attributes. REG_MR is of Linux 6.17 or about.
 const (
 	MethodMRDestroy   = 1
+	MethodQueryMR     = 3
 	MethodRegDMABufMR = 4
 	MethodRegMR       = 5
 
 	AttrDestroyMRHandle = 0
+
+	AttrQueryMRHandle     = 0
+	AttrQueryMRRespLKey   = 1
+	AttrQueryMRRespRKey   = 2
+	AttrQueryMRRespLength = 3
+	AttrQueryMRRespIOVA   = 4
 
 	AttrRegDMABufMRHandle      = 0
 	AttrRegDMABufMRPDHandle    = 1

@@ -198,6 +198,16 @@ type MLX5CreateAHResp struct {
 	Reserved       [6]uint8
 }
 
+// MethodMLX5PDQuery of ObjectPD, and attributes that mlx5_ib adds to methods of importing.
+const (
+	MethodMLX5PDQuery = 0x1000
+
+	AttrMLX5QueryContextRespUCtx = 0x1000
+
+	AttrMLX5QueryPDHandle  = 0x1000
+	AttrMLX5QueryPDRespPDN = 0x1001
+)
+
 // ObjectMLX5UAR is a UAR page (enum mlx5_ib_objects), with its methods and their
 // attributes. The offset is for mmap and means nothing else.
 const (

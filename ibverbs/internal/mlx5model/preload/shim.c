@@ -159,15 +159,56 @@ static int answer(int64_t result)
 OPEN(open)
 OPEN(open64)
 
+// A socket is closed with the last descriptor of the file.
 int close(int fd)
 {
 	int i = slot_of(fd);
 	if (i >= 0) {
-		NEXT(close)(opened[i].sock);
+		int sock = opened[i].sock, others = 0;
 		opened[i].sock = 0;
+		for (int j = 0; j < MAX_OPEN; j++)
+			others += opened[j].sock == sock;
+		if (!others)
+			NEXT(close)(sock);
 	}
 	return NEXT(close)(fd);
 }
+
+// Another descriptor of a device's file is one of the same open file.
+static int duplicated(int of, int fd)
+{
+	int i = slot_of(of);
+	if (i < 0 || fd < 0 || fd == of)
+		return fd;
+	for (int j = 0; j < MAX_OPEN; j++)
+		if (!opened[j].sock) {
+			opened[j].fd = fd;
+			opened[j].rdev = opened[i].rdev;
+			opened[j].sock = opened[i].sock;
+			return fd;
+		}
+	NEXT(close)(fd);
+	errno = EMFILE;
+	return -1;
+}
+
+int dup(int fd)
+{
+	return duplicated(fd, NEXT(dup)(fd));
+}
+
+#define FCNTL(name) \
+	int name(int fd, int op, ...) \
+	{ \
+		va_list l; \
+		va_start(l, op); \
+		void *arg = va_arg(l, void *); \
+		va_end(l); \
+		int result = NEXT(name)(fd, op, arg); \
+		return op == F_DUPFD || op == F_DUPFD_CLOEXEC ? duplicated(fd, result) : result; \
+	}
+FCNTL(fcntl)
+FCNTL(fcntl64)
 
 static void pretend(struct stat *st, dev_t rdev)
 {
