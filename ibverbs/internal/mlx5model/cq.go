@@ -123,7 +123,7 @@ func (c *call) destroyCQ() error {
 	delete(c.cqs, q.num)
 	delete(c.m.held, q)
 	delete(c.objects, uint32(h))
-	resp := uapi.DestroyCQResp{CompEventsReported: q.posted}
+	resp := uapi.DestroyCQResp{CompEventsReported: q.posted, AsyncEventsReported: c.forget(q.async, q.user)}
 	return c.out(uapi.AttrDestroyCQResp, bytesOf(&resp))
 }
 
