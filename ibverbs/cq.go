@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -62,7 +63,9 @@ func (v *device) CreateCQ(depth int, opts ...CQOption) (*CQ, error) {
 	const op = "create CQ"
 	var o cqOptions
 	for _, f := range opts {
-		f(&o)
+		if f != nil {
+			f(&o)
+		}
 	}
 	if depth < 1 {
 		return nil, &Error{Op: op, Device: v.info.Name, Err: errDepth}
@@ -79,7 +82,7 @@ func (v *device) CreateCQ(depth int, opts ...CQOption) (*CQ, error) {
 	var parents []*node
 	if c.ch != nil {
 		if c.ch.dev != v {
-			return nil, &Error{Op: op, Device: v.info.Name, Object: c.ch.n.name, Err: errOtherDevice}
+			return nil, &Error{Op: op, Device: v.info.Name, Object: c.ch.n.label(), Err: errOtherChannel}
 		}
 		config.Channel, parents = c.ch.d, []*node{c.ch.n}
 	}
@@ -87,7 +90,7 @@ func (v *device) CreateCQ(depth int, opts ...CQOption) (*CQ, error) {
 		config.Cookie = n.id
 		d, err := v.d.CreateCQ(config)
 		if err != nil {
-			return "", nil, err
+			return "", nil, v.explainCQ(err, depth, o.vector)
 		}
 		c.d, c.n = d, n
 		c.depth.Store(int64(d.Depth()))
@@ -116,7 +119,10 @@ func (c *CQ) Resize(depth int) error {
 	if depth < 1 {
 		return &Error{Op: "resize CQ", Device: c.dev.info.Name, Object: c.n.name, Err: errDepth}
 	}
-	err := c.d.Resize(depth)
+	err := c.dev.explainCQ(c.d.Resize(depth), depth, 0)
+	if err == syscall.EINVAL {
+		err = because(err, fmt.Sprintf("the depth is %d, and more completions may be in the queue", depth))
+	}
 	c.depth.Store(int64(c.d.Depth()))
 	return wrap("resize CQ", c.dev.info.Name, c.n.name, err)
 }
@@ -129,7 +135,9 @@ func (c *CQ) Moderate(count int, period time.Duration) error {
 	if c.fault != nil {
 		return c.fault
 	}
-	return wrap("moderate CQ", c.dev.info.Name, c.n.name, c.d.Moderate(count, int(period.Microseconds())))
+	err := c.d.Moderate(count, int(period.Microseconds()))
+	return wrap("moderate CQ", c.dev.info.Name, c.n.name, explain(err, extent{"the count", count, 0, math.MaxUint16},
+		extent{"the period in microseconds", int(period.Microseconds()), 0, math.MaxUint16}))
 }
 
 // Poll fills wcs from the front and returns how many; 0 means nothing yet. It

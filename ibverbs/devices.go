@@ -22,10 +22,13 @@ type options struct {
 	log     *slog.Logger
 }
 
-// WithDrivers looks through ds alone. Without it the kernel's devices come
-// first, then those of the drivers that the program imports.
+// WithDrivers looks through ds alone, of which nil ones count for nothing. Without
+// it the kernel's devices come first, then those of the drivers that the program
+// imports.
 func WithDrivers(ds ...driver.Driver) Option {
-	return func(o *options) { o.drivers = append([]driver.Driver{}, ds...) }
+	return func(o *options) {
+		o.drivers = slices.DeleteFunc(append([]driver.Driver{}, ds...), func(d driver.Driver) bool { return d == nil })
+	}
 }
 
 // WithLogger sends to l what Open decided and why. The default is
@@ -35,7 +38,9 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 func collect(opts []Option) options {
 	var o options
 	for _, f := range opts {
-		f(&o)
+		if f != nil {
+			f(&o)
+		}
 	}
 	if o.drivers == nil {
 		o.drivers = append(builtin(), driver.Registered()...)

@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 )
@@ -56,13 +57,22 @@ func (p *PD) span(m Memory) (driver.Span, error) {
 }
 
 func (p *PD) regMR(s driver.Span, iova uint64, a Access) (*MR, error) {
-	return p.newMR("register MR", iova, uint64(s.Len()), a, func() (driver.MR, error) { return p.d.RegMR(s, iova, a) })
+	return p.newMR("register MR", iova, uint64(s.Len()), a, func() (driver.MR, error) {
+		d, err := p.d.RegMR(s, iova, a)
+		return d, explainMR(err, s, iova, a)
+	})
 }
 
 // RegDMABuf registers a range of a dma-buf, GPU memory for example. The
 // descriptor may be closed afterwards.
 func (p *PD) RegDMABuf(b DMABuf, a Access) (*MR, error) {
-	return p.newMR("register DMA-BUF MR", b.IOVA, b.Length, a, func() (driver.MR, error) { return p.d.RegDMABuf(b, a) })
+	return p.newMR("register DMA-BUF MR", b.IOVA, b.Length, a, func() (driver.MR, error) {
+		d, err := p.d.RegDMABuf(b, a)
+		if err == syscall.EINVAL && b.Length == 0 {
+			return d, because(err, "DMABuf.Length is 0")
+		}
+		return d, explainAccess(err, a)
+	})
 }
 
 func (p *PD) newMR(op string, iova, length uint64, a Access, reg func() (driver.MR, error)) (*MR, error) {

@@ -58,7 +58,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		return nil, &Error{Op: op, Device: v.info.Name, Err: errNoCQ}
 	}
 	if c.SendCQ.dev != v || c.RecvCQ.dev != v {
-		return nil, &Error{Op: op, Device: v.info.Name, Err: errOtherDevice, Hint: "make the CQs from the device of the PD"}
+		return nil, &Error{Op: op, Device: v.info.Name, Err: errOtherCQ, Hint: "make the CQs from the device of the PD"}
 	}
 	for _, cq := range [...]*CQ{c.SendCQ, c.RecvCQ} {
 		if err := cq.failure(); err != nil {
@@ -70,7 +70,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	config := driver.QPConfig{Type: c.Type, SendCQ: c.SendCQ.d, RecvCQ: c.RecvCQ.d, Cap: c.Cap, SignalAll: c.SignalAll}
 	if c.SRQ != nil {
 		if c.SRQ.dev != v {
-			return nil, &Error{Op: op, Device: v.info.Name, Object: c.SRQ.n.name, Err: errOtherDevice}
+			return nil, &Error{Op: op, Device: v.info.Name, Object: c.SRQ.n.label(), Err: errOtherSRQ}
 		}
 		config.SRQ, parents = c.SRQ.d, append(parents, c.SRQ.n)
 		config.Cap.RecvWR, config.Cap.RecvSGE = 0, 0
@@ -81,7 +81,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 		config.Cookie = n.id
 		d, err := p.d.CreateQP(config)
 		if err != nil {
-			return "", nil, err
+			return "", nil, v.explainQP(err, c.Type, config.Cap)
 		}
 		q.d, q.n, q.num, q.cap = d, n, d.Num(), d.Cap()
 		name := fmt.Sprintf("QP %#x", q.num)
@@ -123,7 +123,7 @@ func (q *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	if q.send.fault != nil || q.state.Load() < uint32(StateRTS) {
 		err = q.refused("post send", &q.send, driver.ErrBadState)
 	} else if n, err = q.d.PostSend(hide(wrs)); err != nil {
-		err = q.refused("post send", &q.send, err)
+		err = q.refused("post send", &q.send, explainSend(err, wrs[n:]))
 	}
 	q.send.Unlock()
 	return n, err
@@ -237,7 +237,7 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 		defer q.recv.Unlock()
 	}
 	if err := q.d.Modify(a, mask); err != nil {
-		e := wrap(op, q.dev.info.Name, q.n.name, err).(*Error)
+		e := wrap(op, q.dev.info.Name, q.n.name, q.explainModify(err, a, mask)).(*Error)
 		if mask&QPAV != 0 && e.Peer == "" {
 			e.Peer = peerName(a)
 		}

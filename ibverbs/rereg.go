@@ -35,7 +35,7 @@ func (m *MR) Reregister(c MRChange) error {
 		case c.Memory == nil && c.PD == nil && !c.SetAccess:
 			return errNoChange
 		case c.PD != nil && c.PD.dev != v:
-			return errOtherDevice
+			return errOtherPD
 		case a != 0 && !c.SetAccess:
 			return errSetAccess
 		case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
@@ -70,7 +70,7 @@ func (m *MR) Reregister(c MRChange) error {
 		d, err := r.Rereg(dc)
 		settle(err == nil)
 		if err != nil {
-			return err
+			return explainAccess(err, c.Access)
 		}
 		m.d, m.addr, m.n = d, addr, n
 		m.lkey, m.rkey = d.Keys()

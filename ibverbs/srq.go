@@ -2,6 +2,7 @@ package ibverbs
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -37,7 +38,7 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 		c.Cookie = n.id
 		d, err := p.d.CreateSRQ(c)
 		if err != nil {
-			return "", nil, err
+			return "", nil, v.explainSRQ(err, c)
 		}
 		s.d, s.n, s.cap = d, n, d.Cap()
 		s.recv.full = &Error{Op: postToSRQ, Device: v.info.Name, Object: n.name, Err: driver.ErrQueueFull}
@@ -81,14 +82,17 @@ func (s *SRQ) Query() (a SRQAttr, err error) {
 // SetLimit arms one EventSRQLimitReached for when fewer than n receives are
 // left; it has to be armed again after each. 0 disarms it.
 func (s *SRQ) SetLimit(n int) error {
-	return s.control("set limit of SRQ", func() error { return s.d.SetLimit(n) })
+	return s.control("set limit of SRQ", func() error { return explain(s.d.SetLimit(n), extent{"the limit", n, 0, s.cap.WR}) })
 }
 
 // Resize makes room for at least wr receives, not fewer than are posted.
 func (s *SRQ) Resize(wr int) error {
 	return s.control("resize SRQ", func() error {
-		err := s.d.Resize(wr)
+		err := s.dev.explainSRQ(s.d.Resize(wr), SRQConfig{WR: wr})
 		s.cap = s.d.Cap()
+		if err == syscall.EINVAL {
+			err = because(err, fmt.Sprintf("room for %d receives is less than are posted, or than the limit that is armed", wr))
+		}
 		return err
 	})
 }

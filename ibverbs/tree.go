@@ -90,6 +90,14 @@ func (n *node) commit(name string, object any, destroy func() error) {
 	n.t.settle()
 }
 
+// label is the name of the object, "" for one that no device has made.
+func (n *node) label() string {
+	if n == nil {
+		return ""
+	}
+	return n.name
+}
+
 // rename changes the name by which errors know the object.
 func (n *node) rename(name string) {
 	n.t.mu.Lock()

@@ -81,8 +81,11 @@ func (b *Buffer) Len() int { return b.Span().Len() }
 // move. It is the IO virtual address too, unless registered with another.
 func (b *Buffer) Addr() uint64 { return b.Span().Addr() }
 
-// Span is what PD.RegMR registers, empty after Close.
+// Span is what PD.RegMR registers, empty after Close and of a nil Buffer.
 func (b *Buffer) Span() offheap.Span {
+	if b == nil {
+		return offheap.Span{}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.s

@@ -34,13 +34,18 @@ func WithHugePagesIfAvailable(size int) Option {
 // of a page that cannot be made kills the process. It needs Linux 5.14.
 func WithPopulate() Option { return func(o *options) { o.populate = true } }
 
-// WithLogger logs to l in place of slog.Default.
+// WithLogger logs to l; nil is slog.Default.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
 func newOptions(opts []Option) options {
-	o := options{log: slog.Default()}
+	var o options
 	for _, opt := range opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if o.log == nil {
+		o.log = slog.Default()
 	}
 	return o
 }

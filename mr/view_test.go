@@ -4,10 +4,13 @@ package mr
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 	"structs"
 	"sync/atomic"
 	"testing"
+
+	"github.com/purerdma/purerdma/ibverbs"
 )
 
 type shared struct {
@@ -84,6 +87,20 @@ func TestViewRefuses(t *testing.T) {
 	defer func() { _ = odd.Close() }()
 	refused[uint16](t, odd, 0, 1, "not aligned to 2")
 	if _, err := View[uint16](odd, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is nil is a buffer without bytes, an option that counts for nothing, and the default logger.
+func TestNil(t *testing.T) {
+	if _, err := View[uint64](nil, 0); !errors.Is(err, ibverbs.ErrClosed) {
+		t.Errorf("a view of a nil buffer: %v", err)
+	}
+	b, err := Alloc(1, nil, WithLogger(nil), WithHugePagesIfAvailable(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,9 @@ func (c *Config) checkQPs() error {
 func applied(opts []qp.Option) qp.Params {
 	p := qp.Defaults()
 	for _, o := range opts {
-		o(&p)
+		if o != nil {
+			o(&p)
+		}
 	}
 	return p
 }

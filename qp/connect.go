@@ -24,6 +24,9 @@ func (q *QP) Connect(peer Info) error { return q.ConnectContext(context.Backgrou
 func (q *QP) ConnectContext(ctx context.Context, peer Info) error {
 	const op = "connect QP"
 	if s := q.State(); s != ibverbs.StateInit {
+		if _, err := q.Query(); errors.Is(err, ibverbs.ErrClosed) {
+			return q.fail(op, ibverbs.ErrClosed, "")
+		}
 		return q.fail(op, fmt.Errorf("QP is in %v: %w", s, ibverbs.ErrBadState), "")
 	}
 	if err := q.checkPeer(&peer); err != nil {

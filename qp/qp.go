@@ -19,6 +19,8 @@ type QP struct {
 	path   Path
 }
 
+var errNoPD = fmt.Errorf("the PD is nil: %w", syscall.EINVAL)
+
 // Params is what it was made with.
 func (q *QP) Params() Params { return q.params }
 
@@ -72,9 +74,14 @@ func (p Path) String() string {
 func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
 	q := &QP{pd: pd, params: Defaults()}
 	for _, opt := range opts {
-		opt(&q.params)
+		if opt != nil {
+			opt(&q.params)
+		}
 	}
 	const op = "make QP"
+	if pd == nil {
+		return nil, &ibverbs.Error{Op: op, Err: errNoPD}
+	}
 	p := &q.params
 	if what := p.check(); what != "" {
 		return nil, q.fail(op, fmt.Errorf("%s: %w", what, syscall.EINVAL), "")

@@ -202,3 +202,25 @@ func TestInfoMTU(t *testing.T) {
 		}
 	}
 }
+
+// A nil option counts for nothing, a nil PD is refused, and a queue pair that was closed says so.
+func TestNilAndClosed(t *testing.T) {
+	e := ends(t, memdriver.DeviceConfig{})[0]
+	q := e.qp(t, nil, WithDepth(4, 4), nil)
+	peer := e.qp(t).Info()
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Connect(peer); !errors.Is(err, ibverbs.ErrClosed) {
+		t.Errorf("Connect of a closed queue pair: %v", err)
+	}
+	if _, err := New(nil, e.cq, e.cq); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a nil PD: %v", err)
+	}
+	if _, err := NewBundle([]Lane{{}}, 1, nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a lane without PD: %v", err)
+	}
+	if _, err := NewLoopback(nil, nil, 1); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a loopback without PD: %v", err)
+	}
+}

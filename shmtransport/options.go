@@ -44,7 +44,9 @@ func (o options) use(fd int, g geometry) error {
 func newOptions(opts []Option) options {
 	o := options{geometry: geometry{DefaultCells, DefaultData, 0}, names: func() string { return rand.Text()[:6] }}
 	for _, f := range opts {
-		f(&o)
+		if f != nil {
+			f(&o)
+		}
 	}
 	o.uids = append(o.uids, uint32(os.Geteuid()))
 	return o

@@ -1,6 +1,8 @@
 package softdev
 
 import (
+	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -74,20 +76,45 @@ func Required(t driver.QPType, from, to driver.QPState) driver.QPMask {
 // CheckTransition says whether a queue pair in the state from can be modified so: EINVAL
 // if not. The values of the attributes are the device's to check.
 func CheckTransition(t driver.QPType, from driver.QPState, a *driver.QPAttr, mask driver.QPMask) error {
+	if Misfit(t, from, a, mask) != "" {
+		return syscall.EINVAL
+	}
+	return nil
+}
+
+// Misfit says what CheckTransition does not let pass, "" for nothing.
+func Misfit(t driver.QPType, from driver.QPState, a *driver.QPAttr, mask driver.QPMask) string {
 	to := from
 	if mask&driver.QPStateMask != 0 {
 		to = a.State
 	}
 	if mask&driver.QPCurState != 0 && a.CurState != from {
-		return syscall.EINVAL
+		return fmt.Sprintf("QPAttr.CurState is %v, and the QP is in %v", a.CurState, from)
 	}
 	c, ok := transitions[t][[2]driver.QPState{from, to}]
 	if to == driver.StateReset || to == driver.StateErr {
 		c, ok = transition{}, true
 	}
 	given := mask &^ driver.QPStateMask
-	if !ok || given&c.must != c.must || given&^(c.must|c.may) != 0 {
-		return syscall.EINVAL
+	switch lacks, extra := c.must&^given, given&^(c.must|c.may); {
+	case !ok:
+		return fmt.Sprintf("an %v QP does not go from %v to %v, but to %s", t, from, to, next(t, from))
+	case lacks != 0:
+		return fmt.Sprintf("the change from %v to %v lacks %v", from, to, lacks)
+	case extra != 0:
+		return fmt.Sprintf("the change from %v to %v does not take %v", from, to, extra)
 	}
-	return nil
+	return ""
+}
+
+// next is the states that a queue pair in the state from can be modified to.
+func next(t driver.QPType, from driver.QPState) string {
+	var names []string
+	for to := driver.StateReset; to <= driver.StateErr; to++ {
+		_, ok := transitions[t][[2]driver.QPState{from, to}]
+		if ok || to == driver.StateReset || to == driver.StateErr {
+			names = append(names, to.String())
+		}
+	}
+	return strings.Join(names, " or ")
 }
