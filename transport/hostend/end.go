@@ -1,0 +1,283 @@
+package hostend
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/purerdma/purerdma/internal/mmio"
+	"github.com/purerdma/purerdma/mr"
+	"github.com/purerdma/purerdma/transport/driver"
+)
+
+// ErrProtocol is a counter of the peer's that cannot be: it is ahead of what there was, or further behind than there are steps.
+var ErrProtocol = errors.New("the other end breaks the protocol")
+
+// mostLL is the longest message, for each channel that carries it, that NCCL's send and receive move by LL.
+const mostLL = 16 << 10
+
+// Choose is NCCL's choice for a message of n bytes that goes over so many channels: LL up to 16 KiB for each, else SIMPLE.
+func Choose(n, channels int) driver.Protocol {
+	if n <= mostLL*channels {
+		return driver.LL
+	}
+	return driver.Simple
+}
+
+// end is what both ends have. The step goes on from protocol to protocol.
+type end struct {
+	head, tail *uint64 // steps consumed, steps produced
+	sizes      *driver.RecvMem
+	lines      []Line
+	slots      []byte
+	step       uint64
+	watcher    driver.Watcher
+}
+
+func newEnd(c driver.Connector) (*end, error) {
+	conn := c.Conn()
+	if conn == nil || conn.SendMem == nil || conn.RecvMem == nil {
+		return nil, errors.New("hostend: the connection is not connected, or not in the host's memory")
+	}
+	e := &end{}
+	e.watcher, _ = c.(driver.Watcher)
+	send, err := mr.View[driver.SendMem](conn.SendMem, 0)
+	if err != nil {
+		return nil, err
+	}
+	recv, err := mr.View[driver.RecvMem](conn.RecvMem, 0)
+	if err != nil {
+		return nil, err
+	}
+	e.head, e.tail = &send.Head, &recv.Tail
+	if conn.FIFO {
+		e.sizes = recv
+	}
+	if b := conn.Buffers[driver.LL]; b != nil {
+		if e.lines, err = mr.ViewSlice[Line](b, 0, b.Len()/lineBytes/driver.Steps*driver.Steps); err != nil {
+			return nil, err
+		}
+	}
+	if b := conn.Buffers[driver.Simple]; b != nil {
+		e.slots = b.Bytes()
+	}
+	return e, nil
+}
+
+// payload is the bytes of a step of a protocol.
+func (e *end) payload(p driver.Protocol) (int, error) {
+	n := 0
+	switch p {
+	case driver.LL:
+		n = len(e.lines) / driver.Steps * lineData
+	case driver.Simple:
+		n = len(e.slots) / driver.Steps
+	default:
+		return 0, fmt.Errorf("hostend: %v is not for the host's memory: %w", p, errors.ErrUnsupported)
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("hostend: the connection has no buffer of %v", p)
+	}
+	return n, nil
+}
+
+// slotLines and slotBytes are the step's place.
+func (e *end) slotLines() []Line {
+	n := len(e.lines) / driver.Steps
+	at := int(e.step%driver.Steps) * n
+	return e.lines[at : at+n : at+n]
+}
+
+func (e *end) slotBytes() []byte {
+	n := len(e.slots) / driver.Steps
+	at := int(e.step%driver.Steps) * n
+	return e.slots[at : at+n : at+n]
+}
+
+// looks is how often a wait looks at the other end's word between looks at all else.
+const looks = 1 << 10
+
+// pause is called after each look number n that found nothing.
+func (e *end) pause(ctx context.Context, n int) error {
+	if n%16 == 0 {
+		runtime.Gosched()
+	}
+	if n%looks != 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("step %d: %w", e.step, context.Cause(ctx))
+	}
+	if e.watcher != nil {
+		return e.watcher.Err()
+	}
+	return nil
+}
+
+// Sender is the producing end. One goroutine at a time uses it.
+type Sender struct{ *end }
+
+// NewSender makes the producing end of a new connection, before anything else has used it. It keeps nothing mapped: it is not to be used
+// once c is closed.
+func NewSender(c driver.Connector) (*Sender, error) {
+	e, err := newEnd(c)
+	return &Sender{e}, err
+}
+
+// Send returns when b is in the connection's memory, b is the caller's again then; the consumer may still have to take it. It waits, without
+// sleeping, while the consumer has not left room. The connection is of no use after an error.
+func (s *Sender) Send(ctx context.Context, p driver.Protocol, b []byte) error {
+	payload, err := s.payload(p)
+	if err != nil {
+		return err
+	}
+	for {
+		n := min(len(b), payload)
+		if err := s.room(ctx); err != nil {
+			return err
+		}
+		if p == driver.LL {
+			s.putLines(b[:n])
+		} else {
+			s.put(b[:n])
+		}
+		if b = b[n:]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// room waits until the next step's place is empty.
+func (s *Sender) room(ctx context.Context) error {
+	for n := 1; ; n++ {
+		switch used := s.step - mmio.LoadAcquire64(s.head); {
+		case used < driver.Steps:
+			return nil
+		case used > driver.Steps:
+			return fmt.Errorf("hostend: %w: %d steps are with the consumer, at most %d can be", ErrProtocol, used, driver.Steps)
+		}
+		if err := s.pause(ctx, n); err != nil {
+			return fmt.Errorf("hostend: waiting for room: %w", err)
+		}
+	}
+}
+
+// put is a step of SIMPLE.
+func (s *Sender) put(b []byte) {
+	copy(s.slotBytes(), b)
+	s.size(len(b))
+	s.step++
+	mmio.StoreRelease64(s.tail, s.step)
+}
+
+// wraps is the bits of a step of which the flags have come around: every line of its slot is written, so that none keeps its flag of 2³²
+// steps ago (NCCL_LL_CLEAN_MASK).
+const wraps = 0x7ffffff8
+
+// putLines is a step of LL, which does not move the tail.
+func (s *Sender) putLines(b []byte) {
+	lines := s.slotLines()
+	if s.step&wraps != wraps {
+		lines = lines[:max(1, (len(b)+lineData-1)/lineData)]
+	}
+	s.size(len(lines) * lineBytes)
+	s.step++
+	flag := uint32(s.step)
+	for i := range lines {
+		var data uint64
+		switch {
+		case len(b) >= lineData:
+			data = binary.LittleEndian.Uint64(b)
+			b = b[lineData:]
+		case len(b) > 0:
+			var last [lineData]byte
+			b = b[copy(last[:], b):]
+			data = binary.LittleEndian.Uint64(last[:])
+		}
+		lines[i].Put(data, flag)
+	}
+}
+
+// size tells a proxy what the step has, before it is published.
+func (s *Sender) size(n int) {
+	if s.sizes != nil {
+		atomic.StoreInt64(&s.sizes.ConnFIFO[s.step%driver.Steps].Size, int64(n))
+	}
+}
+
+// Receiver is the consuming end, likewise.
+type Receiver struct{ *end }
+
+// NewReceiver makes the consuming end of a new connection.
+func NewReceiver(c driver.Connector) (*Receiver, error) {
+	e, err := newEnd(c)
+	return &Receiver{e}, err
+}
+
+// Recv fills b, which has the size of the message sent, and waits for it without sleeping. The connection is of no use after an error.
+func (r *Receiver) Recv(ctx context.Context, p driver.Protocol, b []byte) error {
+	payload, err := r.payload(p)
+	if err != nil {
+		return err
+	}
+	for {
+		n := min(len(b), payload)
+		if p == driver.LL {
+			err = r.getLines(ctx, b[:n])
+		} else {
+			err = r.get(ctx, b[:n])
+		}
+		if err != nil {
+			return err
+		}
+		r.step++
+		mmio.StoreRelease64(r.head, r.step)
+		if b = b[n:]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// get is a step of SIMPLE.
+func (r *Receiver) get(ctx context.Context, b []byte) error {
+	for n := 1; ; n++ {
+		ahead := mmio.LoadAcquire64(r.tail) - r.step
+		switch {
+		case ahead > 0 && ahead <= driver.Steps:
+			copy(b, r.slotBytes())
+			return nil
+		case ahead > driver.Steps && int64(ahead) > 0:
+			return fmt.Errorf("hostend: %w: the producer is %d steps ahead, at most %d can be", ErrProtocol, ahead, driver.Steps)
+		}
+		// After steps of LL the tail is behind.
+		if err := r.pause(ctx, n); err != nil {
+			return fmt.Errorf("hostend: waiting for data: %w", err)
+		}
+	}
+}
+
+// getLines is a step of LL.
+func (r *Receiver) getLines(ctx context.Context, b []byte) error {
+	lines, flag := r.slotLines(), uint32(r.step+1)
+	for i := range max(1, (len(b)+lineData-1)/lineData) {
+		data, ok := lines[i].Get(flag)
+		for n := 1; !ok; n++ {
+			if err := r.pause(ctx, n); err != nil {
+				return fmt.Errorf("hostend: waiting for data: %w", err)
+			}
+			data, ok = lines[i].Get(flag)
+		}
+		if len(b) >= lineData {
+			binary.LittleEndian.PutUint64(b, data)
+			b = b[lineData:]
+			continue
+		}
+		var last [lineData]byte
+		binary.LittleEndian.PutUint64(last[:], data)
+		b = b[copy(b, last[:]):]
+	}
+	return nil
+}
