@@ -7,4 +7,6 @@
 // never be torn, which stores across PCI are; NCCL uses it over NVLink alone.
 //
 // Both ends must know protocol and size: nothing of either travels.
+//
+// The memory is the peer's too and trusted for nothing: counters are checked, and a slot is the connector's whatever they say.
 package hostend

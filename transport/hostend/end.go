@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"time"
 
+	"github.com/purerdma/purerdma/internal/cpu"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/transport/driver"
@@ -97,22 +99,40 @@ func (e *end) slotBytes() []byte {
 	return e.slots[at : at+n : at+n]
 }
 
-// looks is how often a wait looks at the other end's word between looks at all else.
-const looks = 1 << 10
+// How a wait goes: looks at the other end's word, then a yield to other goroutines; now and then a look at all else that may end it.
+// A GPU wakes nobody, so a long wait, of some milliseconds, goes on by short sleeps.
+const (
+	looks    = 64 // between yields
+	between  = 16 // yields between looks at the rest
+	restless = 1 << 10
+	nap      = 50 * time.Microsecond
+)
 
-// pause is called after each look number n that found nothing.
-func (e *end) pause(ctx context.Context, n int) error {
-	if n%16 == 0 {
+// wait is a wait for the other end.
+type wait struct {
+	yields int
+	gone   error
+}
+
+// pause is called after looks that found nothing. What the peer did before it went is found by the looks after the first that told.
+func (e *end) pause(ctx context.Context, w *wait) error {
+	w.yields++
+	if w.yields < restless {
 		runtime.Gosched()
+		if w.yields%between != 0 {
+			return nil
+		}
+	} else {
+		time.Sleep(nap)
 	}
-	if n%looks != 0 {
-		return nil
+	if w.gone != nil {
+		return fmt.Errorf("step %d: %w", e.step, w.gone)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("step %d: %w", e.step, context.Cause(ctx))
 	}
 	if e.watcher != nil {
-		return e.watcher.Err()
+		w.gone = e.watcher.Err()
 	}
 	return nil
 }
@@ -127,8 +147,9 @@ func NewSender(c driver.Connector) (*Sender, error) {
 	return &Sender{e}, err
 }
 
-// Send returns when b is in the connection's memory, b is the caller's again then; the consumer may still have to take it. It waits, without
-// sleeping, while the consumer has not left room. The connection is of no use after an error.
+// Send returns when b is in the connection's memory, b is the caller's again then; the consumer may still have to take it. It waits while
+// the consumer has not left room: it looks and yields, after some milliseconds with sleeps of 50 µs in between. The connection is of no use
+// after an error, which is the context's, [ErrProtocol], or the end of the peer where the connector is a [driver.Watcher].
 func (s *Sender) Send(ctx context.Context, p driver.Protocol, b []byte) error {
 	payload, err := s.payload(p)
 	if err != nil {
@@ -152,14 +173,17 @@ func (s *Sender) Send(ctx context.Context, p driver.Protocol, b []byte) error {
 
 // room waits until the next step's place is empty.
 func (s *Sender) room(ctx context.Context) error {
-	for n := 1; ; n++ {
-		switch used := s.step - mmio.LoadAcquire64(s.head); {
-		case used < driver.Steps:
-			return nil
-		case used > driver.Steps:
-			return fmt.Errorf("hostend: %w: %d steps are with the consumer, at most %d can be", ErrProtocol, used, driver.Steps)
+	for w := (wait{}); ; {
+		for range looks {
+			switch used := s.step - mmio.LoadAcquire64(s.head); {
+			case used < driver.Steps:
+				return nil
+			case used > driver.Steps:
+				return fmt.Errorf("hostend: %w: %d steps are with the consumer, at most %d can be", ErrProtocol, used, driver.Steps)
+			}
+			cpu.Pause(1)
 		}
-		if err := s.pause(ctx, n); err != nil {
+		if err := s.pause(ctx, &w); err != nil {
 			return fmt.Errorf("hostend: waiting for room: %w", err)
 		}
 	}
@@ -217,7 +241,7 @@ func NewReceiver(c driver.Connector) (*Receiver, error) {
 	return &Receiver{e}, err
 }
 
-// Recv fills b, which has the size of the message sent, and waits for it without sleeping. The connection is of no use after an error.
+// Recv fills b, which has the size of the message sent, and waits for it as Send does, with the same errors.
 func (r *Receiver) Recv(ctx context.Context, p driver.Protocol, b []byte) error {
 	payload, err := r.payload(p)
 	if err != nil {
@@ -241,19 +265,20 @@ func (r *Receiver) Recv(ctx context.Context, p driver.Protocol, b []byte) error 
 	}
 }
 
-// get is a step of SIMPLE.
+// get is a step of SIMPLE. After steps of LL the tail is behind.
 func (r *Receiver) get(ctx context.Context, b []byte) error {
-	for n := 1; ; n++ {
-		ahead := mmio.LoadAcquire64(r.tail) - r.step
-		switch {
-		case ahead > 0 && ahead <= driver.Steps:
-			copy(b, r.slotBytes())
-			return nil
-		case ahead > driver.Steps && int64(ahead) > 0:
-			return fmt.Errorf("hostend: %w: the producer is %d steps ahead, at most %d can be", ErrProtocol, ahead, driver.Steps)
+	for w := (wait{}); ; {
+		for range looks {
+			switch ahead := int64(mmio.LoadAcquire64(r.tail) - r.step); {
+			case ahead > 0 && ahead <= driver.Steps:
+				copy(b, r.slotBytes())
+				return nil
+			case ahead > driver.Steps:
+				return fmt.Errorf("hostend: %w: the producer is %d steps ahead, at most %d can be", ErrProtocol, ahead, driver.Steps)
+			}
+			cpu.Pause(1)
 		}
-		// After steps of LL the tail is behind.
-		if err := r.pause(ctx, n); err != nil {
+		if err := r.pause(ctx, &w); err != nil {
 			return fmt.Errorf("hostend: waiting for data: %w", err)
 		}
 	}
@@ -264,11 +289,10 @@ func (r *Receiver) getLines(ctx context.Context, b []byte) error {
 	lines, flag := r.slotLines(), uint32(r.step+1)
 	for i := range max(1, (len(b)+lineData-1)/lineData) {
 		data, ok := lines[i].Get(flag)
-		for n := 1; !ok; n++ {
-			if err := r.pause(ctx, n); err != nil {
+		for w := (wait{}); !ok; data, ok = lines[i].Poll(flag, looks) {
+			if err := r.pause(ctx, &w); err != nil {
 				return fmt.Errorf("hostend: waiting for data: %w", err)
 			}
-			data, ok = lines[i].Get(flag)
 		}
 		if len(b) >= lineData {
 			binary.LittleEndian.PutUint64(b, data)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -17,16 +18,23 @@ import (
 	"github.com/purerdma/purerdma/transport/driver"
 )
 
-// link is a connection in the host's memory, and watches over a peer that is there until gone is set.
+// link is a connection in the host's memory, and watches over a peer that is there until gone is set. asked is called when it is asked for.
 type link struct {
 	driver.Connector
-	conn driver.Conn
-	gone error
-	all  *mr.Buffer
+	conn  driver.Conn
+	gone  error
+	asked func()
+	all   *mr.Buffer
 }
 
 func (l *link) Conn() *driver.Conn { return &l.conn }
-func (l *link) Err() error         { return l.gone }
+
+func (l *link) Err() error {
+	if l.asked != nil {
+		l.asked()
+	}
+	return l.gone
+}
 
 const (
 	header  = 4096
@@ -269,6 +277,62 @@ func TestEnds(t *testing.T) {
 			if err := r.Recv(c.ctx, p, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: receive by %v: %v", name, p, err)
 			}
+		}
+	}
+}
+
+// A peer that sends, or makes room, and closes while this end waits has done both before it is gone.
+func TestLastWord(t *testing.T) {
+	for _, p := range []driver.Protocol{driver.LL, driver.Simple} {
+		l := newLink(t, false)
+		s, r := ends(t, l)
+		want := text(100, int(p))
+		l.asked = func() {
+			if l.gone == nil {
+				must(t, s.Send(t.Context(), p, want))
+				l.gone = io.EOF
+			}
+		}
+		got := make([]byte, len(want))
+		must(t, r.Recv(t.Context(), p, got))
+		must(t, same(got, want))
+		if err := r.Recv(t.Context(), p, got); !errors.Is(err, io.EOF) {
+			t.Errorf("%v: after the last message: %v", p, err)
+		}
+
+		l = newLink(t, false)
+		s, r = ends(t, l)
+		for range driver.Steps {
+			must(t, s.Send(t.Context(), p, want))
+		}
+		l.asked = func() {
+			if l.gone == nil {
+				must(t, r.Recv(t.Context(), p, got))
+				l.gone = io.EOF
+			}
+		}
+		must(t, s.Send(t.Context(), p, want))
+		if err := s.Send(t.Context(), p, want); !errors.Is(err, io.EOF) {
+			t.Errorf("%v: after the last room: %v", p, err)
+		}
+	}
+}
+
+// Whoever waits long sleeps in between and still finds what comes.
+func TestLongWait(t *testing.T) {
+	for _, p := range []driver.Protocol{driver.LL, driver.Simple} {
+		l := newLink(t, false)
+		s, r := ends(t, l)
+		asked := 0
+		l.asked = func() {
+			if asked++; asked == restless/between+20 {
+				must(t, s.Send(t.Context(), p, []byte("late")))
+			}
+		}
+		got := make([]byte, 4)
+		must(t, r.Recv(t.Context(), p, got))
+		if string(got) != "late" {
+			t.Errorf("%v: %q", p, got)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package hostend
 import (
 	"structs"
 
+	"github.com/purerdma/purerdma/internal/cpu"
 	"github.com/purerdma/purerdma/internal/mmio"
 )
 
@@ -31,4 +32,10 @@ func (l *Line) Get(flag uint32) (data uint64, ok bool) {
 		return 0, false
 	}
 	return a&0xffffffff | b<<32, true
+}
+
+// Poll is Get with so many looks at the first half before it.
+func (l *Line) Poll(flag uint32, looks int) (data uint64, ok bool) {
+	cpu.PollHigh(&l.halfs[0], flag, looks)
+	return l.Get(flag)
 }
