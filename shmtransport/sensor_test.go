@@ -17,11 +17,25 @@ func TestSensor(t *testing.T) {
 		{near, false, false}, {far, false, false}, {near, false, false}, // one vote is none
 		{far, false, false}, {interrupted, false, false}, {ahead, false, false}, {far, true, true}, // neither says anything
 		{far, false, true}, {near, false, true}, {far, false, true},
-		{near, false, true}, {near, false, true}, {near, false, true}, {ahead, false, true}, // near comes last: it may be one core
+		{near, false, true}, {near, false, true}, {near, false, true}, {ahead, false, true}, {near, false, true},
 		{near, false, true}, {near, false, true}, {near, false, true}, {near, true, false},
 	} {
 		if changed := s.vote(c.took); changed != c.changed || (s.far == 1) != c.far {
 			t.Errorf("step %d, %v: changed %v, far %v", i, c.took, changed, s.far)
+		}
+	}
+	for _, among := range []bool{true, false} {
+		s := sensor{far: 1}
+		for i := range votesNear * aheadEach {
+			if changed := s.vote(ahead); changed && i+1 < votesNear*aheadEach {
+				t.Fatalf("%d lines that came ahead changed the hint", i+1)
+			}
+			if among && i == votesNear*aheadEach/2 {
+				s.vote(far)
+			}
+		}
+		if (s.far == 1) != among {
+			t.Errorf("far %v after lines that came ahead, a distant one among them: %v", s.far, among)
 		}
 	}
 	if r := s.rate(); r <= 0 {

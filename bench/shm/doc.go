@@ -16,9 +16,9 @@
 //
 // # Near and far
 //
-// Virtual machines move their processors: the same cache line then takes 110 or 440 ns for its round trip, and all else follows. So the
+// Virtual machines move their processors: the same cache line then takes some 110 or 300 to 500 ns for its round trip, and all else follows. So the
 // line is timed right before and right after each sample, and only samples count where both agree within a third; near and far are told
-// apart and never mixed. Below 75 ns the two processors share a core; those samples are left out.
+// apart and never mixed. Up to 190 ns is near. Below 90 ns the two processors share a core; those samples are left out.
 //
 // Each rival runs between two samples of ours, with its shared-memory transport alone, and what counts is the ratio to the mean of these
 // two. UCX: tag messages, UCX_TLS=posix,self; its latency is the median that it prints, its bandwidth the average over its run. Open MPI:

@@ -34,6 +34,7 @@ type rowDoc struct {
 	Each    report.Number       `json:"each_median_s"`
 	Values  []report.Number     `json:"values"`
 	Times   []report.Number     `json:"each_s"`
+	Lines   []report.Number     `json:"lines_s"` // round trips of a line, two for each sample
 	Rivals  map[string]rivalDoc `json:"rivals"`
 }
 
@@ -48,10 +49,11 @@ func (t *tool) document(h report.Head) any {
 	for _, r := range t.results {
 		for _, g := range []regime{near, far} {
 			values, times := r.of(g)
+			lines := r.lines(g)
 			mid := stats.Median(values)
 			d.Rows = append(d.Rows, rowDoc{Kind: r.Row.Kind, Size: r.Row.Size, Regime: g, Unit: r.Row.Unit, Target: report.Number(r.Row.target(g)),
 				AtLeast: r.Row.Unit.atLeast(), Met: len(values) > 0 && r.Row.met(g, mid), Median: report.Number(mid), Each: report.Number(stats.Median(times)),
-				Values: report.Numbers(values), Times: report.Numbers(times), Rivals: map[string]rivalDoc{}})
+				Values: report.Numbers(values), Times: report.Numbers(times), Lines: report.Numbers(lines), Rivals: map[string]rivalDoc{}})
 			for _, name := range t.rivals {
 				better := r.against(name, g)
 				d.Rows[len(d.Rows)-1].Rivals[name] = rivalDoc{report.Number(stats.Median(better)), report.Numbers(better)}

@@ -20,11 +20,7 @@ func (t *tool) print() error {
 		var lines []float64
 		for _, r := range t.results {
 			values, times := r.of(g)
-			for _, s := range r.Samples {
-				if s.regime() == g {
-					lines = append(lines, s.Probes[:]...)
-				}
-			}
+			lines = append(lines, r.lines(g)...)
 			if len(values) == 0 {
 				continue
 			}

@@ -33,8 +33,8 @@ const (
 	million  = 1e6
 	ucxBy    = 1.5     // how much better than UCX each row should be
 	agree    = 4.0 / 3 // how far two probes may be apart
-	nearFrom = 75e-9   // seconds of a line's round trip
-	farFrom  = 250e-9  // likewise
+	nearFrom = 90e-9   // seconds of a line's round trip
+	farFrom  = 190e-9  // likewise
 )
 
 // row is one measurement. Counts are messages of a sample, some milliseconds long.

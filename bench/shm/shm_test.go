@@ -100,7 +100,7 @@ func TestSamples(t *testing.T) {
 	for _, c := range []struct {
 		before, after float64
 		want          regime
-	}{{100e-9, 120e-9, near}, {100e-9, 140e-9, none}, {240e-9, 260e-9, none}, {400e-9, 440e-9, far}, {42e-9, 44e-9, none}, {600e-9, 420e-9, none}} {
+	}{{100e-9, 120e-9, near}, {100e-9, 140e-9, none}, {180e-9, 200e-9, none}, {240e-9, 260e-9, far}, {85e-9, 95e-9, none}, {400e-9, 440e-9, far}, {42e-9, 44e-9, none}, {600e-9, 420e-9, none}} {
 		if got := (sample{Probes: [2]float64{c.before, c.after}}).regime(); got != c.want {
 			t.Errorf("%v and %v are %q, want %q", c.before, c.after, got, c.want)
 		}

@@ -219,6 +219,16 @@ func (r result) of(g regime) (values, times []float64) {
 	return values, times
 }
 
+// lines is the round trips of a line, in seconds, around the samples of a regime.
+func (r result) lines(g regime) (lines []float64) {
+	for _, s := range r.Samples {
+		if s.regime() == g {
+			lines = append(lines, s.Probes[:]...)
+		}
+	}
+	return lines
+}
+
 // against is how many times faster than a rival ours is, in a regime, sorted.
 func (r result) against(name string, g regime) (better []float64) {
 	for _, d := range r.Duels[name] {
