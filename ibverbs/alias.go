@@ -78,8 +78,8 @@ type (
 	// tables.
 	PortAttr = driver.PortAttr
 	// DeviceInfo is what is known of a device without opening it: Name, Index,
-	// Driver, Firmware, PCI, NodeGUID, SysGUID, Ports, NUMANode, Software,
-	// NodeType, Bond, Parent.
+	// Driver, Firmware, Board, PCI, NodeGUID, SysGUID, Ports, NUMANode,
+	// Software, NodeType, Bond, Parent.
 	DeviceInfo = driver.DeviceInfo
 	// DeviceAttr is the limits of an open device (struct ibv_device_attr):
 	// MaxQP, MaxQPWR, MaxSGE, MaxCQE, MaxMRSize and so on.

@@ -3,6 +3,7 @@
 package ibverbs_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/hwtest"
+	"github.com/purerdma/purerdma/lab"
 	"github.com/purerdma/purerdma/qp"
 )
 
@@ -22,9 +24,18 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 			device = d
 		}
 	}
-	count := func() (map[ibverbs.ResourceKind]int, int) {
-		entries := get(os.ReadDir("/proc/self/fd"))(t)
-		return get(device.Resources())(t).Counts, len(entries)
+	resources, err := device.Resources()
+	if err != nil && (lab.Inside() || !errors.Is(err, ibverbs.ErrNotSupported)) {
+		t.Fatal(err)
+	}
+	if resources.Counts == nil {
+		t.Logf("files alone are counted: %v", err)
+	}
+	count := func() (objects map[ibverbs.ResourceKind]int, files int) {
+		if resources.Counts != nil {
+			objects = get(device.Resources())(t).Counts
+		}
+		return objects, len(get(os.ReadDir("/proc/self/fd"))(t))
 	}
 	cycle := func() {
 		dev := get(device.Open())(t)

@@ -45,7 +45,7 @@ func long(ds []inventory.Device) string {
 			line(1, "problem", "%s", d.Problem)
 		}
 		if a := d.Attr; a != nil {
-			limits(line, len(d.Ports), a)
+			limits(line, d.Board, len(d.Ports), a)
 		}
 		for _, p := range d.Ports {
 			onePort(line, &p)
@@ -61,10 +61,13 @@ func long(ds []inventory.Device) string {
 // transportCode is enum ibv_transport_type.
 func transportCode(word string) int { return slices.Index([]string{"InfiniBand", "iWARP"}, word) }
 
-func limits(line liner, ports int, a *inventory.Attributes) {
+func limits(line liner, board string, ports int, a *inventory.Attributes) {
 	line(1, "vendor_id", "0x%04x", a.VendorID)
 	line(1, "vendor_part_id", "%d", a.VendorPartID)
 	line(1, "hw_ver", "0x%X", a.HWVersion)
+	if board != "" {
+		line(1, "board_id", "%s", board)
+	}
 	line(1, "phys_port_cnt", "%d", ports)
 	line(1, "max_mr_size", "0x%x", a.MaxMRSize)
 	line(1, "page_size_cap", "0x%x", a.PageSizes)

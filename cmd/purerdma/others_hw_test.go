@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -29,6 +30,9 @@ func theirs(t *testing.T, name string, args ...string) string {
 		t.Skipf("needs %s: %v", name, err)
 	}
 	out, err := exec.CommandContext(t.Context(), name, args...).Output()
+	if err != nil && name == "rdma" && !lab.Inside() {
+		t.Skipf("needs RDMA netlink, by which rdma is told: %v", err)
+	}
 	if err != nil {
 		t.Fatalf("%s: %v %s", name, err, out)
 	}
@@ -121,11 +125,19 @@ func inventoryOf(t *testing.T, doc string) []inventory.Device {
 	return d.Devices
 }
 
+// gidsOf is the GIDs as ibv_devinfo writes them: in full but for RoCE v2, and with their type on Ethernet.
 func gidsOf(t *testing.T, doc string) (lines []string) {
 	for _, d := range inventoryOf(t, doc) {
 		for _, p := range d.Ports {
 			for _, g := range p.GIDs {
-				lines = append(lines, normal(fmt.Sprintf("%s port %d GID[ %d] %s, %s", d.Name, p.Number, g.Index, g.GID, g.Type)))
+				gid := g.GID + ", " + g.Type
+				if g.Type != ibverbs.GIDTypeRoCEv2.String() {
+					gid = netip.MustParseAddr(g.GID).StringExpanded()
+				}
+				if g.Type == ibverbs.GIDTypeRoCEv1.String() {
+					gid += ", " + g.Type
+				}
+				lines = append(lines, normal(fmt.Sprintf("%s port %d GID[ %d] %s", d.Name, p.Number, g.Index, gid)))
 			}
 		}
 	}

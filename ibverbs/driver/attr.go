@@ -107,6 +107,7 @@ type DeviceInfo struct {
 	Index    int    // the kernel's, which stays while the device does; -1 if unknown
 	Driver   string // "mlx5"
 	Firmware string // "16.35.4030"
+	Board    string // "MT_0000000223", empty if the kernel driver does not tell
 	PCI      string // "0000:3b:00.0"
 	NodeGUID uint64 // host byte order
 	SysGUID  uint64 // sys_image_guid, host byte order

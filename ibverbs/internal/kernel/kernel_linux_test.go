@@ -48,7 +48,7 @@ func (p plain) Open(w *World, n Node) (driver.Context, error) {
 }
 
 var (
-	infoMLX5 = driver.DeviceInfo{Name: "mlx5_0", Driver: "mlx5", Firmware: "16.35.4030", PCI: "0000:3b:00.0",
+	infoMLX5 = driver.DeviceInfo{Name: "mlx5_0", Driver: "mlx5", Firmware: "16.35.4030", Board: "MT_0000000008", PCI: "0000:3b:00.0",
 		NodeGUID: 0xb8599f0300aabb10, SysGUID: 0xb8599f0300aabb11, Ports: 2, NUMANode: 1, Index: 1}
 	infoRXE = driver.DeviceInfo{Name: "rxe0", Driver: "rxe", NodeGUID: 0x001122fffe334455, SysGUID: 0x001122fffe334456,
 		Ports: 1, NUMANode: -1, Software: true}

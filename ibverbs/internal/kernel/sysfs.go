@@ -124,6 +124,7 @@ func (w *World) node(name, node string, driverID uint32) Node {
 		NodeType: w.nodeType(name),
 		Bond:     w.bond(name),
 	}
+	n.Info.Board, _ = w.sysString(path.Join(classIB, name), "board_id")
 	dev := path.Join(classIB, name, "device")
 	if link, err := fs.ReadLink(w.Sys, path.Join(dev, "physfn")); err == nil && pciAddress.MatchString(path.Base(link)) {
 		n.Info.Parent = path.Base(link)

@@ -37,6 +37,7 @@ func testSys() fstest.MapFS {
 		"bus/pci/drivers/mlx5_core/module":                                 file(""),
 		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/device":         link("../../../0000:3b:00.0"),
 		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/fw_ver":         file("16.35.4030"),
+		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/board_id":       file("MT_0000000008"),
 		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/node_guid":      file("b859:9f03:00aa:bb10"),
 		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/sys_image_guid": file("b859:9f03:00aa:bb11"),
 		"devices/pci0000:3a/0000:3b:00.0/infiniband/mlx5_0/ports/1/state":  file("4: ACTIVE"),

@@ -29,12 +29,15 @@ type pages interface {
 }
 
 // memory is that of a program. Addresses that are not mapped, or do not allow it, are
-// EFAULT.
+// EFAULT, and ESRCH if there is none, since the program has ended.
 type memory interface {
 	read(at uint64, b []byte) error
 	write(at uint64, b []byte) error
 	// allows says whether all of a range is mapped, and writable if that is asked.
 	allows(at, n uint64, writable bool) bool
+	// ended says whether there is none. What the program made is there a little longer,
+	// until its files are closed.
+	ended() bool
 }
 
 // files is what a context can give its program.

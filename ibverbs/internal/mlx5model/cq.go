@@ -158,7 +158,7 @@ var start = time.Now()
 // it or in its own first half (InlineScatter32). The owner's byte is written last.
 func (q *cq) add(e *mlx5prm.CQE, opcode uint8, inline []byte) {
 	if q.full() {
-		if !q.overrun {
+		if !q.overrun && !q.c.mem.ended() {
 			q.overrun = true
 			q.c.m.faultf("CQ %#x is overrun", q.num)
 			q.c.event(q.async, eventCQErr, q.user)

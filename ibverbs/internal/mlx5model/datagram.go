@@ -98,18 +98,25 @@ func (c Config) routeHeader(e *entry, n int) []byte {
 		version   = 6 << 28
 		nextIBTA  = 0x1b
 		udp       = 17
+		udpSize   = 8
 		transport = 12 + 8 + 4 // BTH, DETH, ICRC
 	)
 	payload := (n+3)&^3 + transport
-	from, to := c.gids()[e.av.GRHGIDFL.Get()>>20&0xff].GID, e.av.RGID
+	next := uint8(nextIBTA)
+	gid := c.gids()[e.av.GRHGIDFL.Get()>>20&0xff]
+	if gid.GIDType == gidRoCEv2 {
+		payload += udpSize
+		next = udp
+	}
+	from, to := gid.GID, e.av.RGID
 	if netip.AddrFrom16(from).Is4In6() {
 		b := append(make([]byte, 20), 0x45, e.av.TClass)
-		b = binary.BigEndian.AppendUint16(b, uint16(20+8+payload))
-		b = append(b, 0, 0, 0x40, 0, e.av.HopLimit, udp, 0, 0) // not to be fragmented
+		b = binary.BigEndian.AppendUint16(b, uint16(20+payload))
+		b = append(b, 0, 0, 0x40, 0, e.av.HopLimit, next, 0, 0) // not to be fragmented
 		return append(append(b, from[12:]...), to[12:]...)
 	}
 	b := binary.BigEndian.AppendUint32(nil, version|uint32(e.av.TClass)<<20|e.av.GRHGIDFL.Get()&0xfffff)
 	b = binary.BigEndian.AppendUint16(b, uint16(payload))
-	b = append(b, nextIBTA, e.av.HopLimit)
+	b = append(b, next, e.av.HopLimit)
 	return append(append(b, from[:]...), to[:]...)
 }

@@ -121,7 +121,8 @@ func (c *call) queryDevice([]byte) ([]byte, error) {
 
 // exQueryDevice has nothing of the driver's own to say: no offload is modelled.
 func (c *call) exQueryDevice([]byte) ([]byte, error) {
-	r := uapi.ExQueryDeviceResp{Base: deviceAttr(), HCACoreClock: 156250,
+	base := deviceAttr()
+	r := uapi.ExQueryDeviceResp{Base: base, DeviceCapFlagsEx: uint64(base.DeviceCapFlags), HCACoreClock: 156250,
 		CQModerationCaps: uapi.CQModerationCaps{MaxCQModerationCount: maxModerationCount, MaxCQModerationPeriod: maxModerationPeriod}}
 	r.ResponseLength = uint32(min(len(bytesOf(&r)), c.room(uapi.AttrCoreOut)))
 	own := append(u32(0), u32(uint32(c.room(uapi.AttrUHWOut)))...)

@@ -30,14 +30,19 @@ func (p process) move(call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (in
 	local := []unix.Iovec{{Base: &b[0]}}
 	local[0].SetLen(len(b))
 	n, err := call(int(p), local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
-	if err == unix.EPERM {
+	switch {
+	case err == unix.EPERM:
 		return fmt.Errorf("the memory of process %d may not be read: %w", p, err)
-	}
-	if err != nil || n != len(b) {
+	case err == unix.ESRCH:
+		return syscall.ESRCH
+	case err != nil, n != len(b):
 		return syscall.EFAULT
 	}
 	return nil
 }
+
+// ended implements memory. Nothing is mapped at 0.
+func (p process) ended() bool { return p.read(0, make([]byte, 1)) == syscall.ESRCH }
 
 // text is a string that ends with a zero, ENAMETOOLONG if none of the bytes that a path
 // may have is one.

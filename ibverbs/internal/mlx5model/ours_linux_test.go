@@ -98,6 +98,27 @@ func sessionOfOurs(t *testing.T, s pingpong.Session, serves bool, opts ...ibverb
 	s.Run(t, dev, at, at, serves)
 }
 
+// connectOurs connects a reliable connection to the queue pair of a number on InfiniBand.
+// Who does not answer is lost after 9 ms.
+func connectOurs(t testing.TB, q *ibverbs.QP, peer uint32) {
+	t.Helper()
+	for _, s := range []struct {
+		attr ibverbs.QPAttr
+		mask ibverbs.QPMask
+	}{
+		{ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1, Access: ibverbs.RemoteWrite | ibverbs.RemoteRead | ibverbs.RemoteAtomic},
+			ibverbs.QPPort | ibverbs.QPPKeyIndex | ibverbs.QPAccessFlags},
+		{ibverbs.QPAttr{State: ibverbs.StateRTR, AH: ibverbs.AHAttr{DLID: lid, Port: 1}, PathMTU: ibverbs.MTU1024, DestQPN: peer, MaxDestRdAtomic: 1, MinRNRTimer: 1},
+			ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs.QPDestQPN | ibverbs.QPRQPSN | ibverbs.QPMaxDestRdAtomic | ibverbs.QPMinRNRTimer},
+		{ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 8, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1},
+			ibverbs.QPSQPSN | ibverbs.QPTimeout | ibverbs.QPRetryCnt | ibverbs.QPRNRRetry | ibverbs.QPMaxQPRdAtomic},
+	} {
+		if err := q.Modify(&s.attr, s.mask|ibverbs.QPStateMask); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestIndicesPassTheirWidth sends so much that the indices of both queues, which have 16
 // bits, begin again.
 func TestIndicesPassTheirWidth(t *testing.T) {
@@ -131,18 +152,7 @@ func TestIndicesPassTheirWidth(t *testing.T) {
 		must(err)
 	}
 	for i, q := range qps {
-		for _, s := range []struct {
-			attr ibverbs.QPAttr
-			mask ibverbs.QPMask
-		}{
-			{ibverbs.QPAttr{State: ibverbs.StateInit, Port: 1}, ibverbs.QPPort | ibverbs.QPPKeyIndex | ibverbs.QPAccessFlags},
-			{ibverbs.QPAttr{State: ibverbs.StateRTR, AH: ibverbs.AHAttr{DLID: lid, Port: 1}, PathMTU: ibverbs.MTU1024, DestQPN: qps[1-i].Num(), MinRNRTimer: 1},
-				ibverbs.QPAV | ibverbs.QPPathMTU | ibverbs.QPDestQPN | ibverbs.QPRQPSN | ibverbs.QPMaxDestRdAtomic | ibverbs.QPMinRNRTimer},
-			{ibverbs.QPAttr{State: ibverbs.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7},
-				ibverbs.QPSQPSN | ibverbs.QPTimeout | ibverbs.QPRetryCnt | ibverbs.QPRNRRetry | ibverbs.QPMaxQPRdAtomic},
-		} {
-			must(q.Modify(&s.attr, s.mask|ibverbs.QPStateMask))
-		}
+		connectOurs(t, q, qps[1-i].Num())
 	}
 	var sends [batch]ibverbs.SendWR
 	var recvs [batch]ibverbs.RecvWR

@@ -53,6 +53,9 @@ func (q *qp) run(now time.Time) (busy bool) {
 // step executes an entry. It is false if it has to be tried again.
 func (q *qp) step(posted uint16, now time.Time) bool {
 	e, err := q.next(posted)
+	if err != nil && q.c.mem.ended() {
+		return false
+	}
 	if err != nil {
 		q.c.m.faultf("queue pair %#x: entry %d: %v", q.num, e.index, err)
 		q.end(e, mlx5prm.SyndromeLocalQPOpErr)
@@ -150,6 +153,9 @@ func (q *qp) perform(e *entry) answer {
 		return answer{lost: true}
 	}
 	a := peer.take(e, b)
+	if (a.wait != 0 || a.refused != 0) && peer.c.mem.ended() {
+		return answer{lost: true}
+	}
 	if a.wait == 0 {
 		q.advance(peer, e.length)
 	}
@@ -169,6 +175,9 @@ func (q *qp) fetch(e *entry) answer {
 		return answer{local: mlx5prm.SyndromeLocalProtErr}
 	}
 	b, a := peer.give(e)
+	if a.refused != 0 && peer.c.mem.ended() {
+		return answer{lost: true}
+	}
 	if a.refused != 0 {
 		return a
 	}

@@ -18,6 +18,7 @@ type Device struct {
 	// Transport is what ibv_devinfo says: InfiniBand, which RoCE counts as, or iWARP.
 	Transport string `json:"transport"`
 	Firmware  string `json:"fw_ver"`
+	Board     string `json:"board_id,omitempty"`
 	PCI       string `json:"pci,omitempty"`
 	NUMANode  int    `json:"numa_node"` // -1 if unknown
 	Parent    string `json:"physical_function,omitempty"`
@@ -168,7 +169,7 @@ func GUID(v uint64) string {
 
 func take(d *ibverbs.Device) Device {
 	in := d.Info()
-	out := Device{Name: in.Name, Index: in.Index, Driver: in.Driver, Firmware: in.Firmware, PCI: in.PCI, NUMANode: in.NUMANode, Software: in.Software,
+	out := Device{Name: in.Name, Index: in.Index, Driver: in.Driver, Firmware: in.Firmware, Board: in.Board, PCI: in.PCI, NUMANode: in.NUMANode, Software: in.Software,
 		NodeType: in.NodeType.String(), Transport: in.NodeType.Transport(), Parent: in.Parent, Bond: in.Bond,
 		NodeGUID: GUID(in.NodeGUID), SysGUID: GUID(in.SysGUID), Ports: []Port{}}
 	dev, err := d.Open()
