@@ -33,7 +33,7 @@ func TestRealDevices(t *testing.T) {
 		{4, 2, []string{"-p", random, "--max", "256K", "--rounds", "1"}},
 	} {
 		t.Run(fmt.Sprintf("%d ranks, %d channels", c.ranks, c.channels), func(t *testing.T) {
-			d, stderr, err := command(t, testLimit, nil, append(c.args, "-n", strconv.Itoa(c.ranks), "-c", strconv.Itoa(c.channels), "-t", overNet, "-d", a.Name+","+b.Name)...)
+			d, stderr, err := command(t, testLimit, append(c.args, "-n", strconv.Itoa(c.ranks), "-c", strconv.Itoa(c.channels), "-t", overNet, "-d", a.Name+","+b.Name)...)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/bench/cli"
+	"github.com/purerdma/purerdma/internal/launchtest"
 	"github.com/purerdma/purerdma/internal/leaktest"
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
 )
@@ -26,21 +28,31 @@ var full = flag.Bool("full", false, "move all that the mesh of eight ranks is ab
 // asCommand makes a copy of the test binary the command.
 const asCommand = "PURERDMA_SENDRECV_TEST"
 
+// resultVariable names a file in place of standard output: launchers add to that what they like.
+const resultVariable = "PURERDMA_SENDRECV_RESULT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		asVariablesSay()
+		if name := os.Getenv(resultVariable); name != "" {
+			f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Stdout = f
+		}
 		os.Exit(run(os.Args[1:]))
 	}
 	leaktest.Main(m)
 }
 
-// command runs the command in processes of its own, begun by the words of a launcher if there are some, and returns its document.
-func command(t *testing.T, limit time.Duration, launcher []string, args ...string) (d document, stderr string, err error) {
+// command runs the command in processes of its own and returns its document.
+func command(t *testing.T, limit time.Duration, args ...string) (d document, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	words := append(append(launcher, os.Args[0], "--json"), args...)
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"--json"}, args...)...)
 	cmd.Env = append(append([]string{"NCCL_BUFFSIZE=1048576"}, os.Environ()...), asCommand+"=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its ranks
 	cmd.WaitDelay = time.Minute
@@ -58,41 +70,54 @@ const testLimit = 4 * time.Minute
 
 // Eight ranks, told to be on two hosts, all with all over shared memory and the network, on four channels, with checked data.
 func TestMesh(t *testing.T) {
-	checkMesh(t, nil)
-}
-
-// The same as ranks of a real mpirun.
-func TestMeshByMPIRun(t *testing.T) {
-	mpirun, err := exec.LookPath("mpirun")
-	if err != nil {
-		t.Skip("no mpirun here; Debian's is in openmpi-bin")
-	}
-	if out, err := exec.CommandContext(t.Context(), mpirun, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), "Open MPI") {
-		t.Skipf("mpirun is not Open MPI's: %s, %v", out, err)
-	}
-	if testing.Short() {
-		t.Skip("the ranks are the same as in TestMesh, launch's tests have mpirun")
-	}
-	checkMesh(t, []string{mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "8", "-x", asCommand + "=1",
-		"-x", "NCCL_BUFFSIZE=1048576", "-x", "NCCL_SOCKET_IFNAME=lo", "-x", "PURERDMA_ID_FILE=" + filepath.Join(t.TempDir(), "id")})
-}
-
-func checkMesh(t *testing.T, launcher []string) {
-	args := []string{"--pattern", "random", "--hosts", "2", "--channels", "4", "--device", "soft0", "--rounds", "2", "--max", "16M"}
-	limit := testLimit
-	switch {
-	case *full:
-		args, limit = append(args, "--rounds", "20", "--messages", "3", "--timeout", "30m"), 30*time.Minute
-	case testing.Short():
-		args = append(args, "--rounds", "1", "--max", "256K")
-	}
-	if launcher == nil {
-		args = append(args, "--ranks", "8")
-	}
-	d, stderr, err := command(t, limit, launcher, args...)
+	args, limit := meshArgs()
+	d, stderr, err := command(t, limit, append(args, "--ranks", "8")...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
+	checkMesh(t, d)
+}
+
+// The same as ranks of real launchers: mpirun of Open MPI, mpiexec of MPICH, srun, torchrun.
+func TestMeshByLaunchers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the ranks are the same as in TestMesh, launch's tests have the launchers")
+	}
+	for _, l := range launchtest.All {
+		t.Run(l.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			result := filepath.Join(dir, "result")
+			env := []string{asCommand + "=1", resultVariable + "=" + result, "NCCL_BUFFSIZE=1048576", "NCCL_SOCKET_IFNAME=lo"}
+			if l.Name != "torchrun" { // it says itself where the job meets
+				env = append(env, "PURERDMA_ID_FILE="+filepath.Join(dir, "id"))
+			}
+			args, limit := meshArgs()
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			_, stderr, err := l.Run(ctx, t, 8, env, append([]string{os.Args[0], "--json"}, args...)...)
+			out, missing := os.ReadFile(result)
+			var d document
+			if err := errors.Join(err, missing, json.Unmarshal(out, &d)); err != nil {
+				t.Fatalf("%v\n%s\n%s", err, out, stderr)
+			}
+			checkMesh(t, d)
+		})
+	}
+}
+
+func meshArgs() (args []string, limit time.Duration) {
+	args = []string{"--pattern", "random", "--hosts", "2", "--channels", "4", "--device", "soft0", "--rounds", "2", "--max", "16M"}
+	switch {
+	case *full:
+		return append(args, "--rounds", "20", "--messages", "3", "--timeout", "30m"), 30 * time.Minute
+	case testing.Short():
+		args = append(args, "--rounds", "1", "--max", "256K")
+	}
+	return args, testLimit
+}
+
+func checkMesh(t *testing.T, d document) {
+	t.Helper()
 	t.Logf("seed %d: %+v", d.Seed, *d.Mesh)
 	if d.Ranks != 8 || d.Links["SHM"] != 24 || d.Links["NET"] != 32 {
 		t.Errorf("%d ranks, %v", d.Ranks, d.Links)
@@ -107,7 +132,7 @@ func TestPatterns(t *testing.T) {
 	for _, pattern := range []string{ring, allToAll} {
 		for _, over := range []string{automatic, overSHM, overNet} {
 			t.Run(pattern+" "+over, func(t *testing.T) {
-				d, stderr, err := command(t, testLimit, nil, "-n", "3", "-p", pattern, "-t", over, "-c", "2", "-d", "soft0", "--min", "9", "--max", "200K", "--factor", "30",
+				d, stderr, err := command(t, testLimit, "-n", "3", "-p", pattern, "-t", over, "-c", "2", "-d", "soft0", "--min", "9", "--max", "200K", "--factor", "30",
 					"--iters", "2", "--warmup", "1", "--rounds", "3")
 				if err != nil {
 					t.Fatalf("%v\n%s", err, stderr)
@@ -128,7 +153,7 @@ func TestPatterns(t *testing.T) {
 
 // What idle ranks use can be asked for; how much it is depends on what else the machine does.
 func TestIdle(t *testing.T) {
-	d, stderr, err := command(t, testLimit, nil, "-n", "8", "--hosts", "2", "-d", "soft0", "--idle", "500ms")
+	d, stderr, err := command(t, testLimit, "-n", "8", "--hosts", "2", "-d", "soft0", "--idle", "500ms")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -211,7 +236,7 @@ func TestUsage(t *testing.T) {
 
 // When one rank cannot go on all others end, and no process is left.
 func TestOneRankFails(t *testing.T) {
-	d, stderr, err := command(t, testLimit, nil, "-n", "4", "-t", "net", "-d", "soft0,soft0,none,soft0")
+	d, stderr, err := command(t, testLimit, "-n", "4", "-t", "net", "-d", "soft0,soft0,none,soft0")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || d.Status != "failed" || d.Error == nil {
 		t.Errorf("%v, %+v\n%s", err, d.Head, stderr)
@@ -227,10 +252,10 @@ func TestRanksOfALauncher(t *testing.T) {
 	t.Setenv("PURERDMA_RANK", "0")
 	t.Setenv("PURERDMA_SIZE", "1")
 	t.Setenv("PURERDMA_ID_FILE", filepath.Join(t.TempDir(), "id"))
-	if _, stderr, err := command(t, testLimit, nil, "-n", "3"); err == nil || !strings.Contains(stderr, "purerdma has started 1 ranks already") {
+	if _, stderr, err := command(t, testLimit, "-n", "3"); err == nil || !strings.Contains(stderr, "purerdma has started 1 ranks already") {
 		t.Errorf("%v: %s", err, stderr)
 	}
-	d, stderr, err := command(t, testLimit, nil, "-t", "shm", "--max", "1K", "--iters", "1", "--rounds", "1")
+	d, stderr, err := command(t, testLimit, "-t", "shm", "--max", "1K", "--iters", "1", "--rounds", "1")
 	if err != nil || d.Ranks != 1 || len(d.Rows) == 0 || d.Wrong != 0 {
 		t.Errorf("%v, %+v\n%s", err, d, stderr)
 	}

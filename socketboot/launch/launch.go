@@ -13,6 +13,9 @@
 //	Slurm       SLURM_PROCID          SLURM_STEP_NUM_TASKS,  SLURM_LOCALID
 //	                                  else SLURM_NTASKS
 //
+// Tests start jobs by mpirun of Open MPI and mpiexec.hydra of MPICH (PMI), and with PURERDMA_LAUNCHERS=all by srun on a cluster of one
+// node and torchrun --standalone, where these are installed. Clusters of several nodes, and other starters with PMI, are untested.
+//
 // # Where the job meets
 //
 // No launcher but torchrun says that, so under mpirun and srun the user does, with an option that reaches all ranks
