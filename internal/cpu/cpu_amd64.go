@@ -1,5 +1,7 @@
 package cpu
 
+import "golang.org/x/sys/cpu"
+
 // Streams tells that CopyPast goes past the caches.
 const Streams = true
 
@@ -16,6 +18,35 @@ func PollHigh(p *uint64, want uint32, looks int) uint64
 //
 //go:noescape
 func CopyPast(dst, src *byte, n int)
+
+// CopyDistant copies the first bytes of src, which come from memory or a distant core's cache, to dst, and reports how many: all but
+// fewer than 128, or none where the processor has no registers of a line's size (AVX-512). Up to 8 KiB it copies both halves at once,
+// since a processor fetches two runs of lines sooner than one that is as long as both.
+func CopyDistant(dst, src []byte) int {
+	const pair, halves = 2 * Line, 8 << 10
+	n := min(len(dst), len(src)) &^ (pair - 1)
+	switch {
+	case n == 0 || !wide:
+		return 0
+	case n <= halves:
+		copyHalves(&dst[0], &src[0], n)
+	default:
+		copyLines(&dst[0], &src[0], n)
+	}
+	return n
+}
+
+var wide = cpu.X86.HasAVX512F
+
+// copyHalves copies n bytes, a multiple of 128, a line of either half at a time.
+//
+//go:noescape
+func copyHalves(dst, src *byte, n int)
+
+// copyLines copies n bytes, a multiple of 128, two lines at a time.
+//
+//go:noescape
+func copyLines(dst, src *byte, n int)
 
 // Evicts tells that Evict does something: this processor has CLFLUSHOPT (CPUID leaf 7, EBX bit 23).
 var Evicts = hasEvict()

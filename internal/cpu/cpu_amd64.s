@@ -42,6 +42,47 @@ line:
 done:
 	RET
 
+// func copyHalves(dst, src *byte, n int)
+// The registers from 16 on need no VZEROUPPER after them.
+TEXT ·copyHalves(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ CX, AX
+	SHRQ $1, AX
+	SHRQ $7, CX
+	JZ   halved
+pair:
+	VMOVDQU64 (SI), Z16
+	VMOVDQU64 (SI)(AX*1), Z17
+	VMOVDQU64 Z16, (DI)
+	VMOVDQU64 Z17, (DI)(AX*1)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ  pair
+halved:
+	RET
+
+// func copyLines(dst, src *byte, n int)
+TEXT ·copyLines(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	SHRQ $7, CX
+	JZ   copied
+two:
+	VMOVDQU64 (SI), Z16
+	VMOVDQU64 64(SI), Z17
+	VMOVDQU64 Z16, (DI)
+	VMOVDQU64 Z17, 64(DI)
+	ADDQ $128, SI
+	ADDQ $128, DI
+	DECQ CX
+	JNZ  two
+copied:
+	RET
+
 // func Evict(p *byte, n int)
 TEXT ·Evict(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), DI

@@ -139,3 +139,32 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestCopyDistant(t *testing.T) {
+	const most = 20_000
+	src, dst := memory(t, 24_576).Bytes(), make([]byte, most+2)
+	for i := range src {
+		src[i] = byte(i*7 + i>>8)
+	}
+	for _, n := range []int{0, 1, 64, 127, 128, 129, 255, 256, 1000, 1024, 4095, 4096, 4160, 8191, 8192, 8320, 12_288, most} {
+		for _, shift := range []int{0, 1, 63} {
+			for i := range dst {
+				dst[i] = 0xee
+			}
+			from, to := src[shift:shift+n], dst[1:1+n]
+			done := CopyDistant(to, from)
+			if done < 0 || done > n || done != 0 && n-done >= 2*Line {
+				t.Fatalf("%d bytes: %d copied", n, done)
+			}
+			if !bytes.Equal(to[:done], from[:done]) {
+				t.Fatalf("%d bytes from %d on differ", n, shift)
+			}
+			if dst[0] != 0xee || bytes.Count(dst[1+done:], []byte{0xee}) != len(dst)-1-done {
+				t.Fatalf("%d bytes from %d on: written beside them", n, shift)
+			}
+		}
+	}
+	if done := CopyDistant(dst[:300], src[:200]); done > 200 {
+		t.Errorf("%d bytes of 200", done)
+	}
+}
