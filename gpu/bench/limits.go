@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// fromLimits runs the program in C++ and gives the first number that the pattern finds in what it prints, 0 without the program.
+// fromLimits runs the program in C++ and gives the first number that the pattern finds in what it prints, 0 without the program, or if it
+// prints nothing: it does not know that work.
 func (t *tool) fromLimits(pattern string, args ...string) (float64, error) {
 	if t.limits == "" {
 		return 0, nil
@@ -17,6 +18,9 @@ func (t *tool) fromLimits(pattern string, args ...string) (float64, error) {
 	out, err := exec.Command(t.limits, args...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("%s %v: %w\n%s", t.limits, args, err, out)
+	}
+	if len(out) == 0 {
+		return 0, nil
 	}
 	found := regexp.MustCompile(pattern).FindSubmatch(out)
 	if found == nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command bench measures how fast data moves between two ends on one GPU: by copy engines and by kernels, in one process and
-// between two, and over a network that does not reach the GPU's memory, each beside what the same work costs by the driver's own copy, in
+// between two, between the processor and kernels, and over a network that does not reach the GPU's memory, each beside what the same work costs by the driver's own copy, in
 // plain CUDA C++ or without the GPU in the same run.
 //
 //	go build -o bin/gpubench ./gpu/bench      # runs on any machine with the same kind of processor and an NVIDIA driver

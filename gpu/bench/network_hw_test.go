@@ -58,3 +58,13 @@ func TestHWMessagesOfTwoProcesses(t *testing.T) {
 	messagesOfTwoProcesses(t, d, g, messageOrders{Most: 64 << 20, Rated: 50})
 	must(t, g.Close())
 }
+
+// A rank of the processor exchanges messages with kernels of the machine's GPU.
+func TestHWProcessor(t *testing.T) {
+	_, g, err := open(0)
+	if err != nil {
+		t.Skip(err)
+	}
+	withProcessor(t, g, 2000, 64<<20+1)
+	must(t, g.Close())
+}

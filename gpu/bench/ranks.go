@@ -22,10 +22,11 @@ import (
 	"github.com/purerdma/purerdma/transport/driver"
 )
 
-// ranks is two ranks of this process that are connected from 0 to 1, on one channel.
+// ranks is two ranks of this process that are connected both ways, on one channel.
 type ranks struct {
 	why    transport.Choice
-	ends   [2]driver.Connector
+	ends   [2]driver.Connector  // from 0 to 1
+	back   [2]driver.Connector  // from 1 to 0
 	engine [2]*transport.Engine // of ends with a proxy
 	close  []func() error
 }
@@ -34,6 +35,8 @@ type ranks struct {
 type ranksConfig struct {
 	driver gpu.Driver
 	gpu    gpu.Context // nil: the data is the host's
+	// processor tells that rank 0 has no GPU.
+	processor bool
 	// net is where the devices of NET are, soft0 of rank 0 and soft1 of rank 1; the ranks are on two hosts then, as NCCL_HOSTID would say. nil
 	// is one host, and SHM.
 	net     ibverbs.Option
@@ -62,9 +65,9 @@ func newRanks(c ranksConfig) (_ *ranks, err error) {
 	}
 	for rank, job := range bootstrap.InMemory(2, nil) {
 		r.close = append(r.close, job.Close)
-		self := driver.PeerInfo{}
-		if c.net != nil {
-			self.HostHash = uint64(rank + 1)
+		self, err := c.self(rank)
+		if err != nil {
+			return r, err
 		}
 		all.Go(func() {
 			v := transport.Variables{Buffers: c.buffers}
@@ -84,6 +87,8 @@ func newRanks(c ranksConfig) (_ *ranks, err error) {
 		if end := (transport.End{Peer: 1 - rank, ConnIndex: 1, Send: rank == 0}); errs[rank] == nil {
 			r.ends[rank] = comm.Connector(end)
 			r.why, _ = comm.Why(end)
+			end.Send = !end.Send
+			r.back[rank] = comm.Connector(end)
 		}
 	}
 	if err := errors.Join(errs[:]...); err != nil {
@@ -96,10 +101,28 @@ func newRanks(c ranksConfig) (_ *ranks, err error) {
 	return r, nil
 }
 
+// self is what a rank says of itself.
+func (c *ranksConfig) self(rank int) (self driver.PeerInfo, err error) {
+	if c.net != nil {
+		self.HostHash = uint64(rank + 1)
+	}
+	if c.processor {
+		if self, err = transport.Identify(transport.World{}, ""); rank > 0 {
+			d := c.gpu.Device()
+			self.ComputeCap = uint32(10*d.Major + d.Minor)
+		}
+	}
+	return self, err
+}
+
 // transport is that of a rank.
 func (r *ranks) transport(c ranksConfig, rank int) (transport.Transport, error) {
 	if c.net == nil {
-		shm := shmtransport.New(shmtransport.Config{GPU: c.gpu})
+		config := shmtransport.Config{GPU: c.gpu}
+		if c.processor && rank == 0 {
+			config.GPU = nil
+		}
+		shm := shmtransport.New(config)
 		r.close = append(r.close, shm.Close)
 		return shm, nil
 	}

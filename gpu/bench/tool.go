@@ -39,7 +39,8 @@ type row struct {
 
 type tool struct {
 	device, samples int
-	bytes           int // of a message over the network
+	bytes           int // of a message over the network; four times one between processor and kernel
+	lines           int // of a sample of messages of 8 bytes between processor and kernel
 	limits          string
 	driver          gpu.Driver
 
@@ -83,10 +84,10 @@ func (t *tool) run() error {
 		return err
 	}
 	defer c.Close()
-	t.driver, t.bytes = d, ringAll
+	t.driver, t.bytes, t.lines = d, ringAll, rounds
 	t.doc.GPU = c.Device().Name
 	fmt.Fprintf(t.out.Err, "%s, %s, %d samples\n", c.Device().Name, map[bool]string{true: "MPS", false: "no MPS"}[t.doc.MPS], t.samples)
-	for _, f := range []func(gpu.Context) error{t.oneProcess, t.twoProcesses, t.staging} {
+	for _, f := range []func(gpu.Context) error{t.oneProcess, t.twoProcesses, t.processors, t.staging} {
 		if err := f(c); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ type Set struct {
 	functions [len(names)]gpu.Function
 }
 
-var names = [...]string{"simple_send", "simple_recv", "ll_send", "ll_recv", "ll_rounds"}
+var names = [...]string{"simple_send", "simple_recv", "ll_send", "ll_recv", "ll_rounds", "ll_lines"}
 
 const (
 	simpleSend = iota
@@ -59,6 +59,7 @@ const (
 	llSend
 	llRecv
 	llRounds
+	llLines
 )
 
 // Load puts the kernels onto the GPU of c. Close it before c.
@@ -134,4 +135,28 @@ func (s *Set) Rounds(stream gpu.Stream, abort, out, in gpu.Ptr, rounds int, firs
 		le.PutUint32(params[28:], 1)
 	}
 	return s.c.Launch(gpu.Launch{F: s.functions[llRounds], Block: gpu.Dim{X: 1}, Stream: stream, Params: params[:]})
+}
+
+// Lines enqueues one thread that takes count messages of 8 bytes by LL from the connection in and gives each back on out, a step for each.
+// Of in and out it uses Buffer, Head, First and Step. With an empty in it makes the messages, which are the numbers from 1 to count; with an
+// empty out it takes them and gives none back.
+func (s *Set) Lines(stream gpu.Stream, abort gpu.Ptr, in, out Channel, count int) error {
+	var params [68]byte
+	le := binary.LittleEndian
+	le.PutUint64(params[:], uint64(abort))
+	for i, c := range [...]Channel{in, out} {
+		if c.Buffer != 0 && (c.Step < 16 || c.Step%16 != 0) {
+			return fmt.Errorf("lines in steps of %d bytes, want a multiple of 16", c.Step)
+		}
+		b := params[8+24*i:]
+		for j, v := range [...]uint64{uint64(c.Buffer), uint64(c.Head), c.First} {
+			le.PutUint64(b[8*j:], v)
+		}
+		le.PutUint32(params[56+4*i:], uint32(c.Step))
+	}
+	if count < 0 || count > math.MaxInt32 || in.Buffer == 0 && out.Buffer == 0 {
+		return fmt.Errorf("%d lines between %#x and %#x", count, uint64(in.Buffer), uint64(out.Buffer))
+	}
+	le.PutUint32(params[64:], uint32(count))
+	return s.c.Launch(gpu.Launch{F: s.functions[llLines], Block: gpu.Dim{X: 1}, Stream: stream, Params: params[:]})
 }

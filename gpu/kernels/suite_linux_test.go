@@ -3,6 +3,7 @@ package kernels
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"regexp"
 	"slices"
 	"testing"
@@ -194,8 +195,16 @@ func suite(t *testing.T, c gpu.Context, biggest int) {
 		must(t, c.Synchronize(l.send))
 		must(t, l.set.Close())
 	})
+	t.Run("lines", func(t *testing.T) { lines(t, c) })
 	t.Run("refused", func(t *testing.T) {
 		l := newLink(t, c, 1, 4096)
+		for name, err := range map[string]error{"no end": l.set.Lines(l.send, l.abort, Channel{}, Channel{}, 1),
+			"step 24":  l.set.Lines(l.send, l.abort, Channel{Buffer: l.buffer, Head: l.words, Step: 24}, Channel{}, 1),
+			"negative": l.set.Lines(l.send, l.abort, Channel{Buffer: l.buffer, Head: l.words, Step: 16}, Channel{}, -1)} {
+			if err == nil {
+				t.Errorf("lines, %s: they were launched", name)
+			}
+		}
 		for name, cs := range map[string][]Channel{"none": nil, "65": make([]Channel, 65), "step 24": {{Step: 24}}, "step 0": {{}}, "negative": {{Step: 16, Bytes: -1}}} {
 			if err := l.set.SendSimple(l.send, l.abort, cs); err == nil {
 				t.Errorf("%s was launched", name)
@@ -203,6 +212,40 @@ func suite(t *testing.T, c gpu.Context, biggest int) {
 		}
 		must(t, l.set.Close())
 	})
+}
+
+// lines has one thread make messages of 8 bytes, a second give them back and a third take them, of which the last is looked at.
+func lines(t *testing.T, c gpu.Context) {
+	const step, count = 64, 1000
+	for _, first := range []uint64{0, 0xfffffff8 - 3} {
+		l := newLink(t, c, 2, step)
+		l.clear(t, first)
+		third := get(c.NewStream())(t)
+		there, back := l.channels(2, 0, 0, 8)[0], l.channels(2, 0, 0, 8)[1]
+		must(t, l.set.Lines(l.send, l.abort, Channel{}, there, count))
+		must(t, l.set.Lines(third, l.abort, there, back, count))
+		must(t, l.set.Lines(l.recv, l.abort, back, Channel{}, count))
+		for _, s := range []gpu.Stream{l.send, third, l.recv} {
+			must(t, c.Synchronize(s))
+		}
+		last := make([]byte, 16)
+		must(t, c.ReadFrom(last, back.Buffer+gpu.Ptr((first+count-1)%Slots*step)))
+		flag := le64(uint64(uint32(first + count)))[:4]
+		if want := slices.Concat(le64(count)[:4], flag, le64(0)[:4], flag); !bytes.Equal(last, want) {
+			t.Errorf("the last line is % x, want % x", last, want)
+		}
+		for _, at := range []gpu.Ptr{there.Head, back.Head} {
+			head := make([]byte, 8)
+			must(t, c.ReadFrom(head, at))
+			if got := binary.LittleEndian.Uint64(head); got != first+count {
+				t.Errorf("head %d, want %d", got, first+count)
+			}
+		}
+		must(t, l.set.Lines(l.send, l.abort, l.channels(2, 0, 0, 8)[0], Channel{}, count)) // that never come
+		must(t, c.WriteTo(l.abort, le64(1)))
+		must(t, c.Synchronize(l.send))
+		must(t, errors.Join(c.CloseStream(third), l.set.Close()))
+	}
 }
 
 // proxied has producers leave the size of each step behind the tail, as a proxy wants it.

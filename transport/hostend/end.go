@@ -138,13 +138,16 @@ func (e *end) pause(ctx context.Context, w *wait) error {
 }
 
 // Sender is the producing end. One goroutine at a time uses it.
-type Sender struct{ *end }
+type Sender struct {
+	*end
+	taken uint64 // what head was when it was read last: reading a word that the GPU writes takes as long as fetching it from memory
+}
 
 // NewSender makes the producing end of a new connection, before anything else has used it. It keeps nothing mapped: it is not to be used
 // once c is closed.
 func NewSender(c driver.Connector) (*Sender, error) {
 	e, err := newEnd(c)
-	return &Sender{e}, err
+	return &Sender{end: e}, err
 }
 
 // Send returns when b is in the connection's memory, b is the caller's again then; the consumer may still have to take it. It waits while
@@ -173,9 +176,13 @@ func (s *Sender) Send(ctx context.Context, p driver.Protocol, b []byte) error {
 
 // room waits until the next step's place is empty.
 func (s *Sender) room(ctx context.Context) error {
+	if s.step-s.taken < driver.Steps {
+		return nil
+	}
 	for w := (wait{}); ; {
 		for range looks {
-			switch used := s.step - mmio.LoadAcquire64(s.head); {
+			s.taken = mmio.LoadAcquire64(s.head)
+			switch used := s.step - s.taken; {
 			case used < driver.Steps:
 				return nil
 			case used > driver.Steps:
@@ -288,7 +295,7 @@ func (r *Receiver) get(ctx context.Context, b []byte) error {
 func (r *Receiver) getLines(ctx context.Context, b []byte) error {
 	lines, flag := r.slotLines(), uint32(r.step+1)
 	for i := range max(1, (len(b)+lineData-1)/lineData) {
-		data, ok := lines[i].Get(flag)
+		data, ok := lines[i].Poll(flag, looks)
 		for w := (wait{}); !ok; data, ok = lines[i].Poll(flag, looks) {
 			if err := r.pause(ctx, &w); err != nil {
 				return fmt.Errorf("hostend: waiting for data: %w", err)

@@ -34,7 +34,7 @@ func (l *Line) Get(flag uint32) (data uint64, ok bool) {
 	return a&0xffffffff | b<<32, true
 }
 
-// Poll is Get with so many looks at the first half before it.
+// Poll is Get after at most so many looks at the first half.
 func (l *Line) Poll(flag uint32, looks int) (data uint64, ok bool) {
 	cpu.PollHigh(&l.halfs[0], flag, looks)
 	return l.Get(flag)

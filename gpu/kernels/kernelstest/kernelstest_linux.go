@@ -15,7 +15,7 @@ import (
 func Kernels() map[string]gputest.Kernel {
 	return map[string]gputest.Kernel{
 		"simple_send": each(simpleSend), "simple_recv": each(simpleRecv), "ll_send": each(llSend), "ll_recv": each(llRecv),
-		"ll_rounds": rounds,
+		"ll_rounds": rounds, "ll_lines": lineByLine,
 	}
 }
 
@@ -260,6 +260,70 @@ func rounds(m gputest.Machine, l gpu.Launch) error {
 		}
 		if !first {
 			if err := put(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// place is where a connection's steps go.
+type place struct {
+	buffer, head gpu.Ptr
+	step         uint64
+	size         gpu.Ptr
+}
+
+func (p *place) at() gpu.Ptr { return p.buffer + gpu.Ptr(p.step%slots)*p.size }
+
+func lineByLine(m gputest.Machine, l gpu.Launch) error {
+	word := func(at int) uint64 { return binary.LittleEndian.Uint64(l.Params[at:]) }
+	short := func(at int) uint32 { return binary.LittleEndian.Uint32(l.Params[at:]) }
+	abort := gpu.Ptr(word(0))
+	in := &place{gpu.Ptr(word(8)), gpu.Ptr(word(16)), word(24), gpu.Ptr(short(56))}
+	out := &place{gpu.Ptr(word(32)), gpu.Ptr(word(40)), word(48), gpu.Ptr(short(60))}
+	until := func(f func() (bool, error)) error {
+		for {
+			ok, err := f()
+			if ok || err != nil {
+				return err
+			}
+			if err := pause(m, abort); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range short(64) {
+		halves := [2]uint64{uint64(i + 1), 0}
+		if in.buffer != 0 {
+			for half := range halves {
+				err := until(func() (ok bool, err error) {
+					halves[half], err = m.Load(in.at() + gpu.Ptr(8*half))
+					return halves[half]>>32 == uint64(uint32(in.step+1)), err
+				})
+				if err != nil {
+					return ended(err)
+				}
+			}
+		}
+		if out.buffer != 0 {
+			err := until(func() (bool, error) {
+				head, err := m.Load(out.head)
+				return out.step < head+slots, err
+			})
+			if err != nil {
+				return ended(err)
+			}
+			for half, v := range halves {
+				if err := m.Store(out.at()+gpu.Ptr(8*half), v&0xffffffff|uint64(uint32(out.step+1))<<32); err != nil {
+					return err
+				}
+			}
+			out.step++
+		}
+		if in.buffer != 0 {
+			in.step++
+			if err := m.Store(in.head, in.step); err != nil {
 				return err
 			}
 		}
