@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/purerdma/purerdma/bench/advise"
 	"github.com/purerdma/purerdma/bench/stats"
@@ -74,9 +75,9 @@ var rows = []row{
 	{scale, "8 B messages, many queue pairs / one", "ns", manyQP, oneQP, 1.2, false},
 }
 
-// selected is the rows of a group, all for "".
-func selected(group string) []row {
-	return slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return group != "" && r.Group != group })
+// selected is the rows of a group, or those with the text in their names; all for "".
+func selected(only string) []row {
+	return slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Group != only && !strings.Contains(r.What, only) })
 }
 
 // modesOf is the modes that rows need, each once.

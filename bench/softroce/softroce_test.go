@@ -48,8 +48,10 @@ func TestTargets(t *testing.T) {
 	if !least.met(0.9) || least.met(0.89) || !most.met(1.3) || most.met(1.31) {
 		t.Error("a target is on the wrong side")
 	}
-	if n := len(modesOf(selected(""))); n != 14 {
-		t.Errorf("%d modes", n)
+	for only, want := range map[string]int{"": 14, bandwidth: 6, latency: 6, scale: 2, "both poll": 2, "speed": 0} {
+		if n := len(modesOf(selected(only))); n != want {
+			t.Errorf("%q: %d modes, want %d", only, n, want)
+		}
 	}
 }
 

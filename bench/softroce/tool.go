@@ -42,7 +42,7 @@ ratios of slices of one round.`,
 	}
 	fs := c.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&t.group, "only", "", "bandwidth, latency or scale (default: all)")
+	fs.StringVar(&t.group, "only", "", "bandwidth, latency or scale, or a part of a row's name, as in \"both poll\" (default: all)")
 	fs.IntVar(&t.rounds, "rounds", 25, "how often all is measured")
 	fs.DurationVar(&t.orders.Slice, "slice", 15*time.Millisecond, "how long a slice that streams takes")
 	fs.IntVar(&t.orders.QPs, "qps", 1000, "queue pairs of the comparison of many with one")
@@ -69,7 +69,7 @@ func (t *tool) check() error {
 		errs = append(errs, fmt.Errorf("--qps %d is not within 1 and 30000", t.orders.QPs))
 	}
 	if len(selected(t.group)) == 0 {
-		errs = append(errs, fmt.Errorf("--only %q is none of %s, %s, %s", t.group, bandwidth, latency, scale))
+		errs = append(errs, fmt.Errorf("--only %q is none of %s, %s, %s, and in the name of no row", t.group, bandwidth, latency, scale))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return &cli.UsageError{Err: err}
