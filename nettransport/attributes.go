@@ -14,6 +14,10 @@ func (c *Config) checkQPs() error {
 		field string
 		opts  []qp.Option
 	}{{"QP", c.QP}, {"RecvQP", append(c.QP[:len(c.QP):len(c.QP)], c.RecvQP...)}} {
+		p := applied(end.opts)
+		if err := p.Check(); err != nil {
+			return refusedConfig(end.field, err)
+		}
 		if what := c.unfit(end.opts); what != "" {
 			return configError(end.field, what)
 		}
@@ -22,7 +26,11 @@ func (c *Config) checkQPs() error {
 		}
 		for q := range socketboot.MaxQPs {
 			own := append([]qp.Option{qp.WithPort(1)}, c.EachQP(q)...)
-			if applied(own).Port != 1 {
+			p := applied(own)
+			if err := p.Check(); err != nil {
+				return refusedConfig("EachQP", fmt.Errorf("for queue pair %d: %w", q, err))
+			}
+			if p.Port != 1 {
 				return configError("EachQP", fmt.Sprintf("gives queue pair %d another port; ports are chosen by NICs", q))
 			}
 			if what := c.unfit(append(end.opts[:len(end.opts):len(end.opts)], own...)); what != "" {

@@ -2,6 +2,7 @@ package nettransport
 
 import (
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/purerdma/purerdma/gdr"
@@ -12,13 +13,16 @@ import (
 	"github.com/purerdma/purerdma/topo"
 )
 
-// ConfigFromEnv is a Config by NCCL's variables, as getenv has them (os.Getenv). A variable that is empty counts as not set; one
+// ConfigFromEnv is a Config by NCCL's variables, as getenv has them (nil is os.Getenv). A variable that is empty counts as not set; one
 // that cannot be understood is an error that names it, where NCCL would take its default. Read are, of NCCL_IB_…: HCA,
 // QPS_PER_CONNECTION, SPLIT_DATA_ON_QPS, ADAPTIVE_ROUTING, AR_THRESHOLD, USE_INLINE, GID_INDEX, ADDR_FAMILY, ADDR_RANGE, PKEY,
 // SL, TC, FIFO_TC, TIMEOUT, RETRY_CNT, MQP_RETRY_CNT, MQP_RETRY_SLEEP_MSEC; NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY; and for a GPU
 // NCCL_NET_GDR_LEVEL, NCCL_NET_GDR_READ, NCCL_DMABUF_ENABLE, NCCL_GDR_FLUSH_DISABLE and NCCL_NET_FORCE_FLUSH. NCCL_IB_ROCE_VERSION_NUM
 // may be 2 only: version 1 is taken where there is no other.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	if getenv == nil {
+		getenv = os.Getenv
+	}
 	e := ncclenv.Reader{Getenv: getenv, Wrap: func(name string, err error) error {
 		return &ibverbs.Error{Op: "read environment", Object: name, Err: err}
 	}}

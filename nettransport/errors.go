@@ -32,5 +32,9 @@ var (
 )
 
 func configError(field, what string) error {
-	return &ibverbs.Error{Op: "configure transport", Object: "Config." + field, Err: fmt.Errorf("%s: %w", what, syscall.EINVAL)}
+	return refusedConfig(field, fmt.Errorf("%s: %w", what, syscall.EINVAL))
+}
+
+func refusedConfig(field string, err error) error {
+	return &ibverbs.Error{Op: "configure transport", Object: "Config." + field, Err: err}
 }

@@ -3,6 +3,8 @@ package qp
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs"
@@ -185,8 +187,8 @@ const (
 	maxFlowLabel = 1<<20 - 1
 )
 
-// check names the field that cannot be, "" if all can.
-func (p *Params) check() string {
+// Check is EINVAL with the first field that cannot be on any device. New does it first.
+func (p *Params) Check() error {
 	for _, f := range [...]struct {
 		bad  bool
 		what string
@@ -207,8 +209,8 @@ func (p *Params) check() string {
 		{p.RTRRetries < 0 || p.RTRRetryWait < 0, "RTRRetries or RTRRetryWait is negative"},
 	} {
 		if f.bad {
-			return f.what
+			return fmt.Errorf("%s: %w", f.what, syscall.EINVAL)
 		}
 	}
-	return ""
+	return nil
 }

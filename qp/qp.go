@@ -83,8 +83,8 @@ func New(pd *ibverbs.PD, send, recv *ibverbs.CQ, opts ...Option) (*QP, error) {
 		return nil, &ibverbs.Error{Op: op, Err: errNoPD}
 	}
 	p := &q.params
-	if what := p.check(); what != "" {
-		return nil, q.fail(op, fmt.Errorf("%s: %w", what, syscall.EINVAL), "")
+	if err := p.Check(); err != nil {
+		return nil, q.fail(op, err, "")
 	}
 	if err := q.lookAtPort(); err != nil {
 		return nil, err

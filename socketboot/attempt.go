@@ -119,7 +119,9 @@ func (a *attempt) wait(yes bool) {
 // Devices is called by the machine when the peer's device list is valid.
 func (a *attempt) Devices() DevList {
 	defer a.enter(talking)
-	a.local = a.l.local(a.peer)
+	if a.local = a.l.local(a.peer); a.local == nil {
+		return DevList{} // which the machine refuses
+	}
 	return a.local.Devices()
 }
 

@@ -90,7 +90,7 @@ func (h Handle) Check() error {
 		return bad("address family %d is neither IPv4 (2) nor IPv6 (10)", h.family())
 	case addr.Port() == 0:
 		return bad("port 0 of %s", addr.Addr())
-	case addr.Addr().IsUnspecified(), addr.Addr().IsMulticast():
+	case addr.Addr().IsUnspecified(), addr.Addr().IsMulticast(), addr.Addr() == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return bad("%s is not the address of one host", addr.Addr())
 	case h.Magic() == 0:
 		return bad("magic 0 for %s", addr)

@@ -34,19 +34,22 @@ type Listener struct {
 }
 
 // Serve listens at n.Bind, or at an address that [ChooseInterface] finds. For each peer local is called once magic, type and
-// device list are valid; peer is its TCP address. ctx bounds only this call.
+// device list are valid; peer is its TCP address; a peer for which it returns nil is dropped. ctx bounds only this call.
 func (n Net) Serve(ctx context.Context, local func(peer netip.AddrPort) AcceptorLocal) (*Listener, error) {
 	n = n.orDefaults()
 	if err := n.Layout.check(); err != nil {
 		return nil, err
 	}
+	if local == nil {
+		return nil, errNoLocal
+	}
 	bind, advertised, err := n.listenAddr()
 	if err != nil {
 		return nil, err
 	}
-	ln, err := n.Listen(ctx, bind)
+	ln, err := n.listen(ctx, bind)
 	if err != nil {
-		return nil, fmt.Errorf("socketboot: listen at %s: %w", bind, err)
+		return nil, err
 	}
 	actual := addrPort(ln.Addr())
 	if actual.Port() == 0 {
@@ -59,6 +62,18 @@ func (n Net) Serve(ctx context.Context, local func(peer netip.AddrPort) Acceptor
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.work.Go(l.accept)
 	return l, nil
+}
+
+// listen is Listen, but for a ctx that is over, which package net does not look at.
+func (n *Net) listen(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("socketboot: listen at %s: %w", a, causeOf(ctx))
+	}
+	ln, err := n.Listen(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("socketboot: listen at %s: %w", a, err)
+	}
+	return ln, nil
 }
 
 // listenAddr finds where to bind and what to tell connectors, which is never an unspecified address. The zone of a link-local

@@ -32,8 +32,13 @@ type Machine struct {
 	own, theirs    Metadata
 }
 
+var errNoLocal = errors.New("socketboot: the owner of the handshake is nil")
+
 // NewConnector makes the end that opens the connection and will send data. If it returns an error, Abort has been called.
 func NewConnector(l Layout, h Handle, local ConnectorLocal) (*Machine, error) {
+	if local == nil {
+		return nil, errNoLocal
+	}
 	m := &Machine{role: Connector, layout: l, magic: h.Magic(), conn: local, state: StateConnect}
 	if err := errors.Join(l.check(), h.Check()); err != nil {
 		return nil, m.fail(err)
@@ -50,6 +55,9 @@ func NewConnector(l Layout, h Handle, local ConnectorLocal) (*Machine, error) {
 // NewAcceptor makes the end that was connected to and will receive data; magic is that of the listener's handle. If it returns
 // an error, Abort has been called.
 func NewAcceptor(l Layout, magic uint64, local AcceptorLocal) (*Machine, error) {
+	if local == nil {
+		return nil, errNoLocal
+	}
 	m := &Machine{role: Acceptor, layout: l, magic: magic, acc: local, state: StateAccept, hello: hello(magic)}
 	if err := l.check(); err != nil {
 		return nil, m.fail(err)

@@ -2,6 +2,7 @@ package socketboot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,6 +13,9 @@ import (
 // nothing is said on it yet. ctx bounds it.
 func (n Net) OpenPeer(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 	n = n.orDefaults()
+	if !a.IsValid() {
+		return nil, errors.New("socketboot: connect: there is no address")
+	}
 	addr, err := n.zoned(a)
 	if err != nil {
 		return nil, err
@@ -36,9 +40,9 @@ func (n Net) ListenForPeers(ctx context.Context) (ln net.Listener, advertised ne
 	if err != nil {
 		return nil, advertised, err
 	}
-	ln, err = n.Listen(ctx, bind)
+	ln, err = n.listen(ctx, bind)
 	if err != nil {
-		return nil, advertised, fmt.Errorf("socketboot: listen at %s: %w", bind, err)
+		return nil, advertised, err
 	}
 	port := addrPort(ln.Addr()).Port()
 	if port == 0 {

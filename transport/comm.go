@@ -128,7 +128,10 @@ func newCommunicator(cfg *Config) (*Communicator, error) {
 func (c *Communicator) checkTransports() error {
 	last := -1
 	seen := map[string]bool{}
-	for _, t := range c.transports {
+	for i, t := range c.transports {
+		if t == nil {
+			return fmt.Errorf("transport: Config.Transports[%d] is nil", i)
+		}
 		name := t.Name()
 		if name == "" || len(name) > 15 || seen[name] {
 			return fmt.Errorf("transport: Config.Transports has %q, want names of at most 15 bytes, each once", name)
@@ -238,8 +241,13 @@ func (c *Communicator) Rank() int { return c.rank }
 // Size is the number of ranks.
 func (c *Communicator) Size() int { return c.size }
 
-// Peer is what a rank says of itself. It is not to be changed.
-func (c *Communicator) Peer(rank int) *PeerInfo { return &c.peers[rank] }
+// Peer is what a rank says of itself, nil if there is no such rank. It is not to be changed.
+func (c *Communicator) Peer(rank int) *PeerInfo {
+	if rank < 0 || rank >= len(c.peers) {
+		return nil
+	}
+	return &c.peers[rank]
+}
 
 // Connector is an end that has been connected, nil if it has not.
 func (c *Communicator) Connector(e End) Connector {
@@ -326,7 +334,7 @@ func (c *Communicator) Connect(ctx context.Context, l Links) error {
 	case err := <-outcome:
 		return err
 	default:
-		return fmt.Errorf("transport: connect: %w", cause.Of(ctx))
+		return fmt.Errorf("transport: connect: %w, waiting for %s", cause.Of(ctx), *r.waits.Load())
 	}
 }
 

@@ -53,9 +53,18 @@ func NewEngine() *Engine {
 	return e
 }
 
+var errNoProxy = errors.New("transport: engine: the proxy is nil")
+
 // Start gives a proxy an operation. It does not wait; ended is called once, from the engine's goroutine, and must not wait either: with nil
 // when the operation is done, or why it will not be.
 func (e *Engine) Start(p Proxy, op Op, ended func(error)) {
+	if ended == nil {
+		ended = func(error) {}
+	}
+	if p == nil {
+		ended(errNoProxy)
+		return
+	}
 	if !e.ask(task{proxy: p, op: op, ended: ended}) {
 		ended(fmt.Errorf("transport: engine: %w", ErrClosed))
 	}

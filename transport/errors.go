@@ -50,11 +50,14 @@ type PeerError struct {
 }
 
 func (e *PeerError) Error() string {
-	by := ""
-	if e.Transport != "" {
-		by = " by " + e.Transport
+	way := ""
+	if e.Addr != "" {
+		way = " at " + e.Addr
 	}
-	return fmt.Sprintf("transport: %s rank %d at %s%s: %v", e.Op, e.Peer, e.Addr, by, e.Err)
+	if e.Transport != "" {
+		way += " by " + e.Transport
+	}
+	return fmt.Sprintf("transport: %s rank %d%s: %v", e.Op, e.Peer, way, e.Err)
 }
 
 // Unwrap is the cause.

@@ -64,8 +64,9 @@ func Pairs(rank, size, channels int) Links {
 	return l
 }
 
+// maskOf is the channels below a number. A number that cannot be is all there are, which Links.check refuses.
 func maskOf(channels int) uint64 {
-	if channels >= MaxChannels {
+	if channels < 0 || channels >= MaxChannels {
 		return ^uint64(0)
 	}
 	return 1<<channels - 1

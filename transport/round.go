@@ -20,6 +20,7 @@ type round struct {
 	number uint32
 	made   []*entry
 	voted  atomic.Bool
+	waits  atomic.Pointer[string] // what for, in words
 
 	failure error // the first; nil while all is well
 	told    bool  // it was told by another rank
@@ -33,8 +34,13 @@ type round struct {
 type meet struct{ step, peer int }
 
 func newRound(c *Communicator, user context.Context, l Links, number uint32) *round {
-	return &round{c: c, user: user, number: number, links: l, said: map[meet]bool{}, heard: map[meet]bool{}}
+	r := &round{c: c, user: user, number: number, links: l, said: map[meet]bool{}, heard: map[meet]bool{}}
+	r.waitsFor("all ranks to call Connect")
+	return r
 }
+
+// waitsFor notes what the round will wait for, which a call that has waited long enough tells.
+func (r *round) waitsFor(what string) { r.waits.Store(&what) }
 
 func (r *round) run() error {
 	err := r.prepare()
@@ -127,6 +133,7 @@ func (r *round) recv(peer int, tag uint32) []byte {
 	if r.over != nil {
 		return nil
 	}
+	r.waitsFor(fmt.Sprintf("word from rank %d at %s", peer, r.c.job.Addr(peer)))
 	b, err := r.c.job.Recv(r.c.life, peer, tag)
 	if err != nil {
 		r.jobOver(err)
@@ -260,6 +267,7 @@ func (r *round) loop() {
 func (r *round) connect(batch []*step) {
 	const shortest, longest = 20 * time.Microsecond, time.Millisecond
 	pause := shortest
+	r.waitsFor("the ends to be connected")
 	for r.check() {
 		moved, left := false, 0
 		for _, s := range batch {
@@ -368,6 +376,7 @@ func (r *round) vote() error {
 	c := r.c
 	r.voted.Store(true) // before the context is looked at: Connect looks at them in the other order
 	r.voted.Store(r.check())
+	r.waitsFor("the vote of all ranks")
 	mine := plan{round: r.number, failed: r.failure != nil, told: r.told}
 	if mine.failed {
 		mine.text = r.failure.Error()

@@ -4,6 +4,7 @@ import (
 	"github.com/purerdma/purerdma/internal/ncclenv"
 	"github.com/purerdma/purerdma/topo"
 	"github.com/purerdma/purerdma/transport/driver"
+	"os"
 
 	"fmt"
 )
@@ -23,8 +24,11 @@ type Variables struct {
 // defaultRoundPeers is NCCL's.
 const defaultRoundPeers = 128
 
-// VariablesFromEnv reads them (os.Getenv). The error names the variable. `purerdma variables` lists what each means.
+// VariablesFromEnv reads them (nil is os.Getenv). The error names the variable. `purerdma variables` lists what each means.
 func VariablesFromEnv(getenv func(string) string) (Variables, error) {
+	if getenv == nil {
+		getenv = os.Getenv
+	}
 	r := ncclenv.Reader{Getenv: getenv, Wrap: func(name string, err error) error { return fmt.Errorf("transport: %s %w", name, err) }}
 	v := Variables{RoundPeers: defaultRoundPeers, Buffers: driver.DefaultBuffers, HostID: r.Text("NCCL_HOSTID")}
 	r.Flag("NCCL_P2P_DISABLE", func(on bool) { v.P2PDisable = on })

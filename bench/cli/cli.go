@@ -37,6 +37,14 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef makes a UsageError.
 func Usagef(format string, a ...any) error { return &UsageError{fmt.Errorf(format, a...)} }
 
+// NoArgs is for commands that have flags only.
+func NoArgs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return Usagef("%q: there are flags only", args[0])
+}
+
 // InterruptError is the cause of the context's end when a signal asked the command to stop.
 type InterruptError struct{ Signal os.Signal }
 

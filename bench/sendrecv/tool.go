@@ -18,8 +18,9 @@ import (
 
 // tool is one run of the command at one rank.
 type tool struct {
-	launched *launch.Info // nil: nobody has started this process as a rank
-	args     []string     // the command line, with which this process starts other ranks
+	given    func(flag string) bool // on the command line
+	launched *launch.Info           // nil: nobody has started this process as a rank
+	args     []string               // the command line, with which this process starts other ranks
 	out      cli.IO
 
 	ranks     int
@@ -63,12 +64,13 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	t.out = out
 	c := &cobra.Command{
 		Use:   "sendrecv [flags]",
-		Short: "measure messages between the ranks of a job, and check their data",
-		Args:  cobra.NoArgs,
+		Short: "Measures messages between the ranks of a job, and checks their data",
+		Args:  cli.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
 	t.min, t.max = 8, 16<<20
 	fs := c.Flags()
+	t.given = fs.Changed
 	fs.SortFlags = false
 	fs.IntVarP(&t.ranks, "ranks", "n", 0, "ranks to start on this machine, where no launcher has started them (default 2)")
 	fs.StringVarP(&t.pattern, "pattern", "p", ring, "who sends to whom: ring, alltoall or random")
@@ -101,9 +103,9 @@ func (t *tool) refuse() error {
 	}{
 		{!slices.Contains([]string{ring, allToAll, random}, t.pattern), "--pattern is ring, alltoall or random"},
 		{!slices.Contains([]string{automatic, overSHM, overNet}, t.transport), "--transport is auto, shm or net"},
-		{t.ranks < 0 || t.ranks > 1024, "--ranks is 1 to 1024"},
+		{t.ranks < 0 || t.ranks > 1024 || t.ranks == 0 && t.given("ranks"), "--ranks is 1 to 1024"},
 		{t.channels < 1 || t.channels > transport.MaxChannels, fmt.Sprintf("--channels is 1 to %d", transport.MaxChannels)},
-		{t.hosts < 0, "--hosts is at least 1"},
+		{t.hosts < 0 || t.hosts == 0 && t.given("hosts"), "--hosts is at least 1"},
 		{t.max > 1<<30, "--max is at most 1 GiB"},
 		{t.min > t.max, "--min is larger than --max"},
 		{t.factor < 2, "--factor is at least 2"},

@@ -23,6 +23,8 @@ type orders struct {
 	Addr  string // of the Listener
 	PID   int    // of the first process
 	Probe int    // its descriptor of the probe's memory
+	Cells int    // of a ring
+	Data  int    // bytes of a ring
 }
 
 // order is one thing to do for the second process. It says "ready" as soon as it waits for the first message.
@@ -48,7 +50,7 @@ type ends struct {
 const largest = 1 << 20
 
 // start starts the second process on cpu and connects to it.
-func start(ctx context.Context, cpu int, stderr io.Writer, opts ...shmtransport.Option) (e *ends, err error) {
+func start(ctx context.Context, cpu int, stderr io.Writer, cells, data int) (e *ends, err error) {
 	l, err := shmtransport.Listen("")
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func start(ctx context.Context, cpu int, stderr io.Writer, opts ...shmtransport.
 	}
 	defer func() { _ = file.Close() }()
 	e = &ends{line: line, buffer: make([]byte, largest), many: newBatch()}
-	e.nc, e.wait, err = pair.Start(orders{CPU: cpu, Addr: l.Addr(), PID: os.Getpid(), Probe: int(file.Fd())}, stderr)
+	e.nc, e.wait, err = pair.Start(orders{CPU: cpu, Addr: l.Addr(), PID: os.Getpid(), Probe: int(file.Fd()), Cells: cells, Data: data}, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +197,7 @@ func follow() (err error) {
 		return err
 	}
 	ctx := context.Background()
-	conn, err := shmtransport.Dial(ctx, o.Addr)
+	conn, err := shmtransport.Dial(ctx, o.Addr, shmtransport.WithCells(o.Cells), shmtransport.WithData(o.Data))
 	if err != nil {
 		return err
 	}

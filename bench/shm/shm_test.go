@@ -165,12 +165,34 @@ func TestRun(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"--rounds", "0"}, {"--samples", "0"}, {"--only", "nothing"}, {"more"}, {"--rivals", "nobody"}} {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--samples", "0"}, {"--only", "nothing"}, {"more"}, {"--rivals", "nobody"}, {"--cells", "3"}, {"--cells", "-1"},
+		{"--cells", "131072"}, {"--data", "0"}, {"--data", "4096"}} {
 		c := (&tool{}).cobra(cli.IO{Text: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		c.SilenceErrors, c.SilenceUsage = true, true
 		c.SetArgs(args)
-		if err := c.ExecuteContext(t.Context()); err == nil {
-			t.Errorf("%v is accepted", args)
+		var usage *cli.UsageError
+		if err := c.ExecuteContext(t.Context()); !errors.As(err, &usage) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// The sizes of --cells and --data are those of the connection, which the second process makes.
+func TestSizes(t *testing.T) {
+	_, cpu, ok := pin.Processors()
+	if !ok {
+		t.Skip("two processors are needed: each end spins on its own")
+	}
+	for _, data := range []int{64 << 10, 1 << 20} {
+		e, err := start(t.Context(), cpu, os.Stderr, 16, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.conn.MaxAcquire(); got != data/4 {
+			t.Errorf("with %d bytes of data at most %d are acquired", data, got)
+		}
+		if err := e.close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

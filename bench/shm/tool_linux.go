@@ -66,8 +66,8 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	t.out = out
 	c := &cobra.Command{
 		Use:   "shm [flags]",
-		Short: "measure messages through shared memory, against the machine's limits, UCX, Open MPI and libfabric",
-		Args:  cobra.NoArgs,
+		Short: "Measures messages through shared memory against the machine's limits, UCX, Open MPI and libfabric",
+		Args:  cli.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
 	fs := c.Flags()
@@ -75,13 +75,15 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 	fs.IntVar(&t.rounds, "rounds", 20, "how often each row is measured, in an order that is shuffled each time")
 	fs.IntVar(&t.each, "samples", 5, "samples of a row in a round")
 	fs.StringSliceVar(&t.rivals, "rivals", installed(), "what to measure too, of ucx, openmpi and libfabric; none if empty (default: what is installed)")
-	fs.Lookup("rivals").DefValue = ""
+	fs.Lookup("rivals").DefValue = "[]"
 	fs.StringSliceVar(&t.only, "only", nil, "rows whose name begins so, such as \"8 B\" or \"4 KiB latency\" (default: all)")
 	fs.IntVar(&t.cells, "cells", shmtransport.DefaultCells, "cells of a ring")
 	fs.IntVar(&t.data, "data", shmtransport.DefaultData, "bytes of data of a ring")
 	cli.JSONFlag(c)
 	return c
 }
+
+func powerOfTwo(n, least, most int) bool { return n >= least && n <= most && n&(n-1) == 0 }
 
 func (t *tool) run(ctx context.Context) (err error) {
 	for _, r := range rows {
@@ -95,6 +97,10 @@ func (t *tool) run(ctx context.Context) (err error) {
 		return &cli.UsageError{Err: err}
 	case t.rounds < 1 || t.each < 1:
 		return cli.Usagef("--rounds and --samples are at least 1")
+	case !powerOfTwo(t.cells, 16, 1<<16):
+		return cli.Usagef("--cells %d is no power of two from 16 to 65536", t.cells)
+	case !powerOfTwo(t.data, 64<<10, 1<<30):
+		return cli.Usagef("--data %d is no power of two from 65536 to 1073741824", t.data)
 	case len(t.results) == 0:
 		return cli.Usagef("--only: no row begins with %q", t.only)
 	}
@@ -109,7 +115,7 @@ func (t *tool) run(ctx context.Context) (err error) {
 	}
 	before := runtime.GOMAXPROCS(1)
 	defer func() { runtime.GOMAXPROCS(before); err = errors.Join(err, unpin()) }()
-	e, err := start(ctx, b, t.out.Err, shmtransport.WithCells(t.cells), shmtransport.WithData(t.data))
+	e, err := start(ctx, b, t.out.Err, t.cells, t.data)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 		Short: "compare the RoCE v2 device in user space with plain UDP sockets",
 		Long: `Measures softroce and UDP sockets that move the same datagrams, by turns between two processes on this machine, and tells the
 ratios of slices of one round.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 	}
 	fs := c.Flags()
 	fs.SortFlags = false

@@ -36,6 +36,16 @@ type Job interface {
 	Close() error
 }
 
+// errNoReason stands for a reason that was nil.
+var errNoReason = errors.New("no reason was given")
+
+func orNoReason(reason error) error {
+	if reason == nil {
+		return errNoReason
+	}
+	return reason
+}
+
 // Causes, for errors.Is.
 var (
 	// ErrDied says that a rank's process or host is gone: its connection ended without a goodbye.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -320,4 +321,31 @@ func TestManyRanks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A reason that is nil is told as none, by a rank and by the root.
+func TestNoReason(t *testing.T) {
+	members := overTCP(t, 2, nil)
+	memory := InMemory(2, nil)
+	for _, pair := range [][2]Job{{members[0], members[1]}, {memory[0], memory[1]}} {
+		pair[0].Abort(nil)
+		for _, job := range pair {
+			<-job.Done()
+			if err := job.Err(); !errors.Is(err, ErrAborted) || !strings.Contains(err.Error(), "no reason was given") {
+				t.Errorf("rank %d: %v", job.Rank(), err)
+			}
+			job.Abort(nil) // again: nothing
+			_ = job.Close()
+			job.Abort(nil)
+		}
+	}
+	r := root(t, RootConfig{Net: loopback(t, ip4)})
+	r.Fail(nil)
+	<-r.Met()
+	if r.Err() == nil {
+		t.Error("a meeting that failed for no reason has ended well")
+	}
+	if n := len(InMemory(-1, nil)); n != 0 {
+		t.Errorf("%d ranks", n)
+	}
 }

@@ -254,6 +254,7 @@ func (m *Member) join(to **link, c net.Conn, rank int) {
 
 // Abort is [Job.Abort].
 func (m *Member) Abort(reason error) {
+	reason = orNoReason(reason)
 	m.failAndTell(m.about(m.rank, "", fmt.Errorf("%w: %w", ErrAborted, reason)), notice{rank: m.rank, kind: aborted, text: reason.Error()}, nil)
 }
 

@@ -35,7 +35,7 @@ type common struct {
 // InMemory makes the ends of a job of n ranks. pause, which may be nil, is called at the begin of each call of a rank, outside
 // of locks: a test that sleeps there for a random time in a bubble of testing/synctest makes the ranks run in another order.
 func InMemory(n int, pause func(rank int)) []*Memory {
-	h := &hub{members: make([]*Memory, n), pause: pause, gathers: map[uint64]*common{}}
+	h := &hub{members: make([]*Memory, max(n, 0)), pause: pause, gathers: map[uint64]*common{}}
 	if h.pause == nil {
 		h.pause = func(int) {}
 	}
@@ -160,7 +160,7 @@ func (m *Memory) Barrier(ctx context.Context) error {
 }
 
 // Abort is [Job.Abort].
-func (m *Memory) Abort(reason error) { m.endFor(fmt.Errorf("%w: %w", ErrAborted, reason)) }
+func (m *Memory) Abort(reason error) { m.endFor(fmt.Errorf("%w: %w", ErrAborted, orNoReason(reason))) }
 
 // Kill is the death of this rank's process.
 func (m *Memory) Kill() { m.endFor(ErrDied) }

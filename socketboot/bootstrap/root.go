@@ -91,7 +91,7 @@ func (r *Root) Close() error {
 func (r *Root) Fail(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end(reason)
+	r.end(orNoReason(reason))
 }
 
 // missing names the ranks that have not come. The caller holds the lock.

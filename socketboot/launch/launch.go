@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -91,8 +92,11 @@ var sources = []source{
 	{"Slurm", "SLURM_PROCID", "SLURM_LOCALID", []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
 }
 
-// Find reads args and the environment (os.Getenv). It opens nothing. The error is a [VariableError], or [ErrNotLaunched].
+// Find reads args and the environment (nil is os.Getenv). It opens nothing. The error is a [VariableError], or [ErrNotLaunched].
 func Find(args Args, getenv func(string) string) (Info, error) {
+	if getenv == nil {
+		getenv = os.Getenv
+	}
 	get := func(name string) string {
 		switch name {
 		case "the rank argument":

@@ -194,3 +194,18 @@ func TestMeetingGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// Without a function the process's environment counts; an Info that says nothing about the meeting is refused before a file is made.
+func TestNothingGiven(t *testing.T) {
+	t.Setenv("PURERDMA_RANK", "1")
+	t.Setenv("PURERDMA_SIZE", "3")
+	t.Setenv("PURERDMA_ROOT", "192.0.2.1:1")
+	if i, err := Find(Args{}, nil); err != nil || i.Rank != 1 || i.Size != 3 || i.Root != "192.0.2.1:1" {
+		t.Errorf("%+v, %v", i, err)
+	}
+	for rank := range 2 {
+		if _, err := (Info{Rank: rank, Size: 2}).Meet(t.Context(), bootstrap.Config{}); err == nil || !strings.Contains(err.Error(), "IDFile") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}

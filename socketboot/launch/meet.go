@@ -23,6 +23,9 @@ func (i Info) Meet(ctx context.Context, c bootstrap.Config) (*bootstrap.Member, 
 	if i.Size == 1 {
 		return bootstrap.Join(ctx, c)
 	}
+	if i.Root == "" && i.IDFile == "" {
+		return nil, errors.New("launch: Info has neither Root nor IDFile: nothing says where the job meets")
+	}
 	if c.Timeout <= 0 {
 		c.Timeout = 2 * time.Minute
 	}

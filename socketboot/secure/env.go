@@ -1,8 +1,11 @@
 package secure
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+)
 
-// FromEnv is what the environment (os.Getenv) says about securing TCP; nil, nil if nothing, which leaves it plain.
+// FromEnv is what the environment (nil is os.Getenv) says about securing TCP; nil, nil if nothing, which leaves it plain.
 //
 //	PURERDMA_JOB_KEY_FILE  the file of KeyFromFile
 //	PURERDMA_TLS_CERT      the files of TLSFromFiles; all three, and
@@ -11,6 +14,9 @@ import "fmt"
 //
 // All processes of a job need the same.
 func FromEnv(getenv func(string) string) (Wrap, error) {
+	if getenv == nil {
+		getenv = os.Getenv
+	}
 	key := getenv("PURERDMA_JOB_KEY_FILE")
 	names := [...]string{"PURERDMA_TLS_CERT", "PURERDMA_TLS_KEY", "PURERDMA_TLS_CA", "PURERDMA_TLS_NAME"}
 	var tls [len(names)]string

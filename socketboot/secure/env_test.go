@@ -52,3 +52,11 @@ func TestFromEnv(t *testing.T) {
 		}
 	}
 }
+
+// Without a function the process's environment counts.
+func TestFromEnvOfTheProcess(t *testing.T) {
+	t.Setenv("PURERDMA_TLS_CERT", "cert.pem")
+	if _, err := FromEnv(nil); err == nil || !strings.Contains(err.Error(), "PURERDMA_TLS_CERT") {
+		t.Errorf("%v", err)
+	}
+}
