@@ -186,7 +186,7 @@ func openByGID(found []*Device, name string) (*Context, error) {
 // openBest opens the first device that can reach other hosts.
 func openBest(o options, found []*Device) (*Context, error) {
 	var second *Context
-	var passed []string
+	var passed, idle []string
 	var errs []error
 	for _, d := range found {
 		dev, err := d.Open()
@@ -205,6 +205,7 @@ func openBest(o options, found []*Device) (*Context, error) {
 			return dev, nil
 		}
 		if port == 0 {
+			idle = append(idle, dev.Info().Name)
 			passed = append(passed, dev.Info().Name+": no active port")
 		} else {
 			passed = append(passed, fmt.Sprintf("%s: no routable GID on port %d", dev.Info().Name, port))
@@ -219,7 +220,11 @@ func openBest(o options, found []*Device) (*Context, error) {
 		o.log.Debug("RDMA device chosen", "device", second.Info().Name, "reason", "first with an active port; no device has a routable GID", "passed", passed)
 		return second, nil
 	}
-	return nil, &Error{Op: "open", Err: join(ErrNoDevice, errs...), Hint: "none is usable: " + strings.Join(passed, "; ")}
+	hint := "no device can be opened"
+	if len(idle) > 0 {
+		hint = "there is no active port on " + strings.Join(idle, ", ")
+	}
+	return nil, &Error{Op: "open", Err: join(ErrNoDevice, errs...), Hint: hint}
 }
 
 // bestPort is the first active port, preferring one with a routable GID; 0 if

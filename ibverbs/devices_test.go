@@ -92,8 +92,12 @@ func TestOpenBest(t *testing.T) {
 		t.Errorf("chose %s, want local", got)
 	}
 	fabric.Remove("local")
-	if _, err := ibverbs.Open("", ibverbs.WithDrivers(fabric)); !errors.Is(err, ibverbs.ErrNoDevice) {
+	if _, err := ibverbs.Open("", ibverbs.WithDrivers(fabric)); !errors.Is(err, ibverbs.ErrNoDevice) || !strings.Contains(err.Error(), "no active port on down") {
 		t.Errorf("with only a port that is down: %v", err)
+	}
+	fabric.Device("down").FailNext(memdriver.OpOpen, syscall.EACCES)
+	if _, err := ibverbs.Open("", ibverbs.WithDrivers(fabric)); !errors.Is(err, syscall.EACCES) || strings.Count(err.Error(), "EACCES") != 1 {
+		t.Errorf("with only a device that may not be opened: %v", err)
 	}
 }
 

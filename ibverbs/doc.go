@@ -18,6 +18,10 @@
 // which AH.To makes. Its receives begin with GRHSize bytes of header;
 // PD.CreateAHFromWC makes the way back of them.
 //
+// Requests, completions, attributes and most small types are those of package
+// ibverbs/driver under the same names; go doc ibverbs/driver.SendWR, for one, lists
+// the fields.
+//
 // # Concurrency
 //
 // Every method may be called from any goroutine. A send queue, a receive queue

@@ -73,7 +73,7 @@ func ExampleCQ_Err() {
 	var wcs [1]ibverbs.WC
 	must2(cq.Wait(context.Background(), wcs[:]))
 	fmt.Println(cq.Err(&wcs[0]))
-	// Output: complete request on mem0, QP 0x11, peer QP 0x12 at 10.77.0.1: IBV_WC_REM_ACCESS_ERR, request 0x9, vendor syndrome 0x0: the remote key does not allow this access to this range
+	// Output: complete request on mem0, QP 0x11, peer QP 0x12 at 10.77.0.1: IBV_WC_REM_ACCESS_ERR, request 0x9, vendor syndrome 0x0: the remote key does not allow this access to this range, or the peer's QP does not grant it (QPAttr.Access; qp.WithAccess there)
 }
 
 // Answers a datagram: its completion and the header in front of it tell the way back.

@@ -5,8 +5,8 @@
 // [New] makes a queue pair and brings it to INIT, where receives can be posted.
 // The two ends tell each other their [Info] by whatever way they have, and
 // [QP.Connect] checks what the peer told and brings the queue pair over RTR to
-// RTS. [Bundle] is the queue pairs of one connection and the order in which
-// both ends use them.
+// RTS; [QP.ConnectOver] does all of it over a net.Conn. [Bundle] is the queue
+// pairs of one connection and the order in which both ends use them.
 //
 // # Attributes
 //

@@ -3,6 +3,7 @@ package qp_test
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/ibverbs/driver/memdriver"
@@ -30,6 +31,27 @@ func Example() {
 	check(cq.Err(&wcs[0]))
 	fmt.Printf("%s over %s\n", buf.Bytes()[4096:4101], a.Choice().Reason)
 	// Output: hello over index 1, RoCE v2 10.77.0.1 on memnet0.1, the best by type, scope, family, net device and index
+}
+
+// Two processes, here goroutines, connect their queue pairs over a connection that they have.
+func ExampleQP_ConnectOver() {
+	dev := must(ibverbs.Open("mem0", ibverbs.WithDrivers(memdriver.New(memdriver.Config{}))))
+	defer dev.Close()
+	end := func(c net.Conn) (*qp.QP, error) {
+		pd, cq := must(dev.AllocPD()), must(dev.CreateCQ(16))
+		q := must(qp.New(pd, cq, cq, qp.WithAccess(ibverbs.RemoteWrite|ibverbs.RemoteRead)))
+		return q, q.ConnectOver(context.Background(), c)
+	}
+	here, there := net.Pipe()
+	peer := make(chan error)
+	go func() {
+		_, err := end(there)
+		peer <- err
+	}()
+	q := must(end(here))
+	check(<-peer)
+	fmt.Println(q.State()) // and so is the peer
+	// Output: RTS
 }
 
 func must[T any](v T, err error) T { check(err); return v }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -180,6 +181,9 @@ func (t *tool) otherEnd(ctx context.Context, device string) (net.Conn, func() er
 	d := net.Dialer{Timeout: 10 * time.Second}
 	nc, err := d.DialContext(ctx, "tcp", to)
 	if err != nil {
+		if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+			return nil, nil, fmt.Errorf("%w (no address is known for %s: is the name right?)", err, dns.Name)
+		}
 		return nil, nil, fmt.Errorf("%w (start qptune --server there first, and open TCP port %s in its firewall)", err, to[strings.LastIndexByte(to, ':')+1:])
 	}
 	return nc, func() error { return nil }, nil

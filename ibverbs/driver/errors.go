@@ -92,7 +92,7 @@ func (s Status) meaning() string {
 	case RemInvReqErr:
 		return "the peer refused the request as malformed or too long"
 	case RemAccessErr:
-		return "the remote key does not allow this access to this range"
+		return "the remote key does not allow this access to this range, or the peer's QP does not grant it (QPAttr.Access; qp.WithAccess there)"
 	case RemOpErr:
 		return "the peer could not complete the request"
 	case RetryExcErr:

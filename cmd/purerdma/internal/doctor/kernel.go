@@ -36,7 +36,7 @@ func devices(w *World) (found []Finding) {
 		case d.Driver == "softroce" && len(w.kernelDevices()) > 0:
 			found = append(found, hint(d.Name, "use a device of the kernel", "this one in user space cannot be used beside them: %s", d.Problem))
 		default:
-			found = append(found, problem(d.Name, "mend what is found below of nodes and memlock; dmesg has what its driver says", "it cannot be used: %s", d.Problem))
+			found = append(found, problem(d.Name, "do what the error says, and mend what is found below of nodes and memlock; dmesg has what a kernel's driver says", "it cannot be used: %s", d.Problem))
 		}
 	}
 	return found

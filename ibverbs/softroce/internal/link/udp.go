@@ -145,7 +145,7 @@ func hintFor(err error, addr netip.Addr) string {
 			"use its device, or unload it (modprobe -r rdma_rxe), or run in a network namespace of its own (unshare -rn), " +
 			"or send through packet sockets, which need CAP_NET_RAW (PURERDMA_SOFTROCE_LINK=packet)"
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "another process has a device at " + addr.String() + ": take another address; on Linux any of 127.0.0.0/8 is there without set-up"
+		return "a device is open at " + addr.String() + " already, in this process or another: take another address; on Linux any of 127.0.0.0/8 is there without set-up"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "this host does not have the address"
 	}
