@@ -12,11 +12,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package and exits. It is called from TestMain.
-func Main(m *testing.M) {
+// Main runs the tests of a package, then what is to be done after them, and exits. It
+// is called from TestMain.
+func Main(m *testing.M, after ...func()) {
 	warmUp()
 	before := descriptors()
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines were left:", err)

@@ -30,7 +30,7 @@
 // of doorbells in the program's place, as far as package stores knows the instruction.
 // It takes no privilege. What it does not see: write(2) to the device's node, openat2,
 // and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
-// the command for it.
+// the command for it, and hw, a script, runs the repository's tests for adapters under it.
 //
 // # Memory and time
 //

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,34 @@ import (
 
 func TestMain(m *testing.M) {
 	superviseIfAsked()
-	leaktest.Main(m)
+	leaktest.Main(m, func() { _ = os.RemoveAll(filepath.Dir(preload.file)) })
+}
+
+// preload is the preload library, which is built once.
+var preload struct {
+	sync.Mutex
+	file string // "" before it is
+}
+
+func preloadLibrary(t *testing.T) string {
+	t.Helper()
+	preload.Lock()
+	defer preload.Unlock()
+	if preload.file != "" {
+		return preload.file
+	}
+	dir, err := os.MkdirTemp("", "mlx5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(dir, "shim.so")
+	build := exec.CommandContext(t.Context(), "gcc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", "-o", library, "preload/shim.c", "-ldl")
+	if out, err := build.CombinedOutput(); err != nil {
+		_ = os.RemoveAll(dir)
+		t.Fatalf("%v\n%s", err, out)
+	}
+	preload.file = library
+	return library
 }
 
 // lab is a model and the preload library for programs.
@@ -42,11 +70,7 @@ func newLab(t *testing.T, ethernet bool, programs ...string) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	library := filepath.Join(dir, "shim.so")
-	build := exec.CommandContext(t.Context(), "gcc", "-Wall", "-Werror", "-O2", "-shared", "-fPIC", "-o", library, "preload/shim.c", "-ldl")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	library := preloadLibrary(t)
 	m := New(Config{Ethernet: ethernet, Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
 	s, err := Serve(m, dir)
 	if err != nil {

@@ -4,21 +4,28 @@
 //	supervise [-trap] [-ethernet] ibv_devinfo -v
 //	supervise sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost'
 //
-// It ends with the status of the program, or 125 if it could not run it.
+// It ends with the status of the program, or 125 if it could not run it. 124 is for a
+// program that succeeded although it did what no correct program does, which is on
+// standard error; a model that another process serves tells that process.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/purerdma/purerdma/ibverbs/internal/mlx5model"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// failed is the status for a failure of the command itself, as that of env.
-const failed = 125
+// Statuses that are not the program's: of a failure of the command itself, as that of
+// env, and of a program with faults.
+const (
+	failed = 125
+	faulty = 124
+)
 
 func run(args []string) int {
 	complain := func(err error) int {
@@ -41,13 +48,18 @@ func run(args []string) int {
 		return failed
 	}
 	tell := func(s string) { fmt.Fprintln(os.Stderr, "supervise:", s) }
+	var faults atomic.Int64
+	fault := func(s string) {
+		faults.Add(1)
+		tell("fault: " + s)
+	}
 	if *dir == "" {
 		own, err := os.MkdirTemp("", "mlx5")
 		if err != nil {
 			return complain(err)
 		}
 		defer os.RemoveAll(own)
-		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Fault: tell}), own)
+		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Fault: fault}), own)
 		if err != nil {
 			return complain(err)
 		}
@@ -57,6 +69,10 @@ func run(args []string) int {
 	status, err := mlx5model.Supervised{Dir: *dir, Trap: *trap, Log: tell}.Supervise(flags.Args())
 	if err != nil {
 		return complain(err)
+	}
+	if n := faults.Load(); n > 0 && status == 0 {
+		tell(fmt.Sprintf("the program succeeded with faults: %d", n))
+		return faulty
 	}
 	return status
 }
