@@ -32,6 +32,13 @@
 // and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
 // the command for it, and hw, a script, runs the repository's tests for adapters under it.
 //
+// # Tests of rdma-core's
+//
+// TestPyverbs runs the tests that rdma-core has of itself, from Debian's python3-pyverbs, on
+// libmlx5 and the model: a selection each time, and all with PURERDMA_PYVERBS=all.
+// testdata/pyverbs.txt is the list of them, with the results for both link layers and why
+// those that are skipped are.
+//
 // # Memory and time
 //
 // All state is under one lock of the Model, and memory of programs is read and written
