@@ -22,10 +22,10 @@ func (c *call) createAH(request []byte) ([]byte, error) {
 		return nil, syscall.EOPNOTSUPP
 	case r.Attr.IsGlobal == 0, r.Attr.PortNum != 1, int(g.SGIDIndex) >= len(c.m.config.gids()):
 		return nil, syscall.EINVAL
-	case !c.m.config.routes(g.SGIDIndex, g.DGID):
+	case !c.m.config.routes(g.SGIDIndex, g.DGID) && !multicast(g.DGID):
 		return nil, syscall.ENETUNREACH
 	}
-	own := uapi.MLX5CreateAHResp{ResponseLength: uint32(c.room(uapi.AttrUHWOut)), DMAC: mac}
+	own := uapi.MLX5CreateAHResp{ResponseLength: uint32(c.room(uapi.AttrUHWOut)), DMAC: macOf(g.DGID)}
 	if err := c.out(uapi.AttrUHWOut, bytesOf(&own)); err != nil {
 		return nil, err
 	}

@@ -30,6 +30,8 @@ func init() {
 		uapi.CmdModifyCQ | uapi.CmdFlagExtended:    {"EX_MODIFY_CQ", 16, 0, (*call).modifyCQ},
 		uapi.CmdModifyQP:                           {"MODIFY_QP", 112, 0, (*call).modifyQP},
 		uapi.CmdQueryQP:                            {"QUERY_QP", 16, 128, (*call).queryQP},
+		uapi.CmdAttachMcast:                        {"ATTACH_MCAST", 24, 0, (*call).attachMulticast},
+		uapi.CmdDetachMcast:                        {"DETACH_MCAST", 24, 0, (*call).detachMulticast},
 		uapi.CmdModifySRQ:                          {"MODIFY_SRQ", 16, 0, (*call).modifySRQ},
 		uapi.CmdQuerySRQ:                           {"QUERY_SRQ", 16, 16, (*call).querySRQ},
 		uapi.CmdQueryDevice | uapi.CmdFlagExtended: {"EX_QUERY_DEVICE", 8, 176, (*call).exQueryDevice},

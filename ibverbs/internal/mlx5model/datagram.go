@@ -18,22 +18,36 @@ const avGlobal = 1 << 30
 // ownQKey in a Q key stands for the sending queue pair's.
 const ownQKey = 1 << 31
 
-// datagram delivers b if somebody takes it.
+// datagram delivers b to those who take it.
 func (q *qp) datagram(e *entry, b []byte) {
-	p := q.c.m.qps[e.av.DQPDCT.Get()&0xffffff]
 	config := &q.c.m.config
+	num := e.av.DQPDCT.Get() & 0xffffff
 	global := config.Ethernet || e.av.GRHGIDFL.Get()&avGlobal != 0
+	if config.Ethernet && e.av.RMAC != macOf(e.av.RGID) {
+		q.c.m.faultf("queue pair %#x sends a datagram to the MAC %x", q.num, e.av.RMAC)
+		return
+	}
+	switch {
+	case num == toGroup && global:
+		for _, p := range q.c.m.qps {
+			if p.hears(q, e.av.RGID, e.av.RLID.Get()) {
+				p.hear(q, e, b, true)
+			}
+		}
+	case global && !config.routes(uint8(e.av.GRHGIDFL.Get()>>20), e.av.RGID), !global && e.av.RLID.Get() != lid:
+	case q.c.m.qps[num] != nil:
+		q.c.m.qps[num].hear(q, e, b, global)
+	}
+}
+
+// hear takes a datagram of another's, if it is for such a queue pair in such a state.
+func (p *qp) hear(q *qp, e *entry, b []byte, global bool) {
+	config := &q.c.m.config
 	key := e.av.QKey.Get()
 	if key&ownQKey != 0 {
 		key = q.attr.QKey
 	}
-	switch {
-	case p == nil, p.kind != driver.UD, !p.receives(), p.attr.QKey != key:
-		return
-	case global && !config.routes(uint8(e.av.GRHGIDFL.Get()>>20), e.av.RGID), !global && e.av.RLID.Get() != lid:
-		return
-	case config.Ethernet && e.av.RMAC != mac:
-		q.c.m.faultf("queue pair %#x sends a datagram to the MAC %x", q.num, e.av.RMAC)
+	if p.kind != driver.UD || !p.receives() || p.attr.QKey != key {
 		return
 	}
 	r := p.nextReceive()

@@ -93,21 +93,25 @@ func gidEntry(index, times int) map[string]int {
 // resolved: the driver learns the type of a GID from the table, libmlx5 from its entry; and
 // libmlx5 gives an address handle a handle of the user's (ibv_cmd_create_ah), which no event
 // names.
-var resolved = map[string]int{
-	"+ QUERY_GID_TABLE": 2,
-	"+ QUERY_GID_TABLE attribute 0x0 flags 0x1: 0x20":               2,
-	"+ QUERY_GID_TABLE attribute 0x1 flags 0x1: 4 bytes: 00000000":  2,
-	"+ QUERY_GID_TABLE attribute 0x2 flags 0x1: room for 256 bytes": 2,
-	"+ QUERY_GID_TABLE attribute 0x3 flags 0x1: room for 8 bytes":   2,
-
-	"+ CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response 0000000000000000 pd 0 00000000 " + linkAddress: 1,
-	"+ CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response 0000000000000000 pd 0 00000000 " + ipv4Address: 1,
-	"- CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response address pd 0 00000000 " + linkAddress:          1,
-	"- CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response address pd 0 00000000 " + ipv4Address:          1,
+func resolved(addresses ...string) map[string]int {
+	n := len(addresses)
+	lines := map[string]int{
+		"+ QUERY_GID_TABLE": n,
+		"+ QUERY_GID_TABLE attribute 0x0 flags 0x1: 0x20":               n,
+		"+ QUERY_GID_TABLE attribute 0x1 flags 0x1: 4 bytes: 00000000":  n,
+		"+ QUERY_GID_TABLE attribute 0x2 flags 0x1: room for 256 bytes": n,
+		"+ QUERY_GID_TABLE attribute 0x3 flags 0x1: room for 8 bytes":   n,
+	}
+	for _, a := range addresses {
+		lines["+ CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response 0000000000000000 pd 0 00000000 "+a] = 1
+		lines["- CREATE_AH attribute 0x0 flags 0x1: 56 bytes: response address pd 0 00000000 "+a] = 1
+	}
+	return lines
 }
 
 // Addresses of the script.
 const (
 	linkAddress = "fe800000 00000000 0c42a103 00123456 21430500 01030700 00000200 00010100"
 	ipv4Address = "00000000 00000000 0000ffff 0a090001 23010000 02030700 00000200 03010100"
+	ipv4Members = "00000000 00000000 0000ffff efc80102 21430500 02030700 03c00000 00010100"
 )

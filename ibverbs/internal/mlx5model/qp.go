@@ -27,6 +27,7 @@ type qp struct {
 	// Short messages go into their completions, here and there.
 	scatterSent, scatterReceived bool
 	signalAll                    bool
+	alone                        bool // of its own messages to groups none comes back
 	db                           uint64
 	rq, sq                       uint64 // where the queues lie
 	rqN, rqShift                 uint32
@@ -39,6 +40,8 @@ type qp struct {
 	since time.Time // when the first entry was tried first; zero if it was not
 	after time.Time // when it is tried again
 	tries int       // how often the peer was not ready
+
+	groups []group
 }
 
 const qpFlagAllowScatter = 1 << 8 // MLX5_QP_FLAG_ALLOW_SCATTER_CQE
@@ -55,8 +58,8 @@ func (c *call) createQP() error {
 	req := structOf[uapi.MLX5CreateQP](b)
 	q := &qp{c: c.context, user: c.number(uapi.AttrCreateQPUserHandle), kind: driver.QPType(c.number(uapi.AttrCreateQPType)), db: req.DBAddr,
 		cap: structOf[uapi.QPCap](capacity), uar: c.uars[req.BFRegIndex],
-		signalAll: c.number(uapi.AttrCreateQPFlags)&uapi.QPCreateSQSigAll != 0,
-		rq:        req.BufAddr, rqN: req.RQWQECount, rqShift: req.RQWQEShift, sqN: req.SQWQECount}
+		signalAll: c.number(uapi.AttrCreateQPFlags)&uapi.QPCreateSQSigAll != 0, alone: c.number(uapi.AttrCreateQPFlags)&blockLoopback != 0,
+		rq: req.BufAddr, rqN: req.RQWQECount, rqShift: req.RQWQEShift, sqN: req.SQWQECount}
 	if q.async, err = c.asyncFile(uapi.AttrCreateQPEventFD); err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (c *call) checkQP(q *qp, req *uapi.MLX5CreateQP) error {
 	switch {
 	case q.kind != driver.RC && q.kind != driver.UC && q.kind != driver.UD:
 		return syscall.EOPNOTSUPP
-	case req.Flags&^known != 0, flags&^uint64(uapi.QPCreateSQSigAll) != 0:
+	case req.Flags&^known != 0, flags&^uint64(uapi.QPCreateSQSigAll|blockLoopback) != 0:
 		c.m.logf("a queue pair with flags %#x of the driver and %#x", req.Flags, flags)
 		return syscall.EOPNOTSUPP
 	case req.Flags&uapi.MLX5QPFlagUARPageIndex == 0, q.uar == nil:
@@ -132,8 +135,11 @@ func (c *call) checkQP(q *qp, req *uapi.MLX5CreateQP) error {
 func (c *call) destroyQP() error {
 	h := c.number(uapi.AttrDestroyQPHandle)
 	q, err := object[*qp](c.context, h)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(q.groups) > 0:
+		return syscall.EBUSY
 	}
 	q.gone()
 	delete(c.objects, uint32(h))

@@ -45,6 +45,24 @@ func (a *actor) datagrams() {
 	a.await(4)
 }
 
+// grouped is a message to a group, from who is in it.
+func (a *actor) grouped(gid driver.GID) {
+	to := driver.AHAttr{IsGlobal: true, Port: 1, DLID: groupLID, DGID: gid, FlowLabel: 0x54321, HopLimit: 3, TrafficClass: 7}
+	if a.ethernet {
+		to.SGIDIndex = 2
+	}
+	h, err := a.pd.CreateAH(to)
+	a.must(err)
+	a.must(a.qp.Multicast(gid, groupLID, true))
+	a.receive(1)
+	wr := a.request(one{op: driver.OpSend, flags: driver.Signaled})
+	wr.UD.AH, wr.UD.QPN = h, toGroup
+	a.post(wr)
+	a.await(2)
+	a.must(a.qp.Multicast(gid, groupLID, false))
+	a.must(h.Close())
+}
+
 func (a *actor) inlined() {
 	for i := range 600 {
 		a.mem.Bytes()[i] = byte(i)

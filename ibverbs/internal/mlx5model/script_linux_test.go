@@ -39,12 +39,15 @@ var scenes = map[string]scene{
 	"unreliable": {props{typ: driver.UC}, func(a *actor) { a.each(messages...) }, []map[string]int{small, asked}},
 	"datagrams":  {props{typ: driver.UD}, (*actor).datagrams, []map[string]int{scatter("10000000 08000000 05000000"), gidEntry(0, 1)}},
 	"addresses": {props{typ: driver.UD, ethernet: true}, (*actor).datagrams,
-		[]map[string]int{scatter("10000000 08000000 05000000"), gidEntry(1, 2), gidEntry(2, 2), resolved}},
+		[]map[string]int{scatter("10000000 08000000 05000000"), gidEntry(1, 2), gidEntry(2, 2), resolved(linkAddress, ipv4Address)}},
 	"inlined":  {props{cap: driver.QPCap{SendWR: 4, RecvWR: 1, SendSGE: 2, RecvSGE: 1, Inline: 300}}, (*actor).inlined, []map[string]int{scatter("20000000 04000000 04000000"), asked}},
 	"gathered": {props{cap: driver.QPCap{SendWR: 2, RecvWR: 1, SendSGE: 14, RecvSGE: 1}}, (*actor).gathered, []map[string]int{scatter("10000000 04000000 04000000"), asked}},
 	"windows":  {props{access: remote | driver.LocalWrite | driver.MWBind}, (*actor).windows, []map[string]int{small, asked}},
 	"large":    {props{depth: 3, cqe: 128}, (*actor).large, []map[string]int{small, asked}},
-	"resized":  {props{depth: 7}, (*actor).resized, []map[string]int{small, asked}},
+	"grouped":  {props{typ: driver.UD}, func(a *actor) { a.grouped(linkGroup) }, []map[string]int{scatter("10000000 08000000 05000000"), gidEntry(0, 1)}},
+	"heard": {props{typ: driver.UD, ethernet: true}, func(a *actor) { a.grouped(ipv4Group) },
+		[]map[string]int{scatter("10000000 08000000 05000000"), gidEntry(1, 2), gidEntry(2, 3), resolved(linkAddress, ipv4Address, ipv4Members)}},
+	"resized": {props{depth: 7}, (*actor).resized, []map[string]int{small, asked}},
 }
 
 const remote = driver.RemoteWrite | driver.RemoteRead | driver.RemoteAtomic

@@ -40,4 +40,4 @@ void await(int n);
 void each(const struct one *o, int n);
 
 void connected(void), routed(void), events(void), receives(void), shared(void), unreliable(void), datagrams(void), addresses(void),
-	inlined(void), gathered(void), windows(void), large(void), resized(void);
+	inlined(void), gathered(void), windows(void), large(void), resized(void), grouped(void), heard(void);
