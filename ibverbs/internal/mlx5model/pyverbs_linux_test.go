@@ -44,10 +44,10 @@ var pyverbsLinks = [2]string{"InfiniBand", "Ethernet"}
 func TestPyverbs(t *testing.T) {
 	how := os.Getenv("PURERDMA_PYVERBS")
 	folder := pyverbsFolder(t)
-	modules := pyverbsDaily
+	modules, together := pyverbsDaily, len(pyverbsDaily)
 	switch {
 	case how == "all" || how == "update":
-		modules = pyverbsModules(t, folder)
+		modules, together = pyverbsModules(t, folder), 1
 	case how != "":
 		t.Fatalf("PURERDMA_PYVERBS is all or update, not %q", how)
 	case testing.Short():
@@ -64,7 +64,7 @@ func TestPyverbs(t *testing.T) {
 			break
 		}
 		t.Run(link, func(t *testing.T) {
-			for name, r := range newLab(t, i == 1).pyverbs(t, folder, modules) {
+			for name, r := range newLab(t, i == 1).pyverbs(t, folder, together, modules) {
 				row := now[name]
 				row.status[i] = r.status
 				switch {
@@ -112,8 +112,17 @@ func (row pyverbsRow) holds(t *testing.T, link int, name string, r pyverbsResult
 	}
 }
 
-// pyverbs runs modules of tests in one program, and is how each of their tests went.
-func (l *lab) pyverbs(t *testing.T, folder string, modules []string) map[string]pyverbsResult {
+// pyverbs runs modules of tests, so many in a program, and is how each of their tests went.
+func (l *lab) pyverbs(t *testing.T, folder string, together int, modules []string) map[string]pyverbsResult {
+	t.Helper()
+	results := map[string]pyverbsResult{}
+	for some := range slices.Chunk(modules, together) {
+		maps.Copy(results, l.pyverbsModules(t, folder, some))
+	}
+	return results
+}
+
+func (l *lab) pyverbsModules(t *testing.T, folder string, modules []string) map[string]pyverbsResult {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "results")
 	e := l.begin(t, pyverbsPython, append([]string{"testdata/pyverbs/run.py", file, folder, "mlx5_0"}, modules...)...)
