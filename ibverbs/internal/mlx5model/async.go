@@ -9,6 +9,8 @@ import (
 // Types of asynchronous events (enum ib_event_type).
 const (
 	eventCQErr       = 0
+	eventQPFatal     = 1
+	eventQPReqErr    = 2
 	eventQPAccessErr = 3
 	eventSRQLimit    = 15
 	eventLastWQE     = 16

@@ -28,12 +28,10 @@ func (q *qp) received(r *receive, c *mlx5prm.CQE, opcode uint8, data []byte) {
 	q.recv.add(c, opcode, data)
 }
 
-// vendorSyndrome is what the model has to say in addition to a syndrome: that it was
-// the model.
-const vendorSyndrome = 0x5f
-
+// failed completes a request or a receive in error. The vendor's syndrome is the
+// complement of the other: what an adapter says there is not published.
 func (q *qp) failed(to *cq, opcode, syndrome uint8, request uint8, index uint16) {
-	c := mlx5prm.ErrCQE{VendorErrSynd: vendorSyndrome, Syndrome: syndrome}
+	c := mlx5prm.ErrCQE{VendorErrSynd: ^syndrome, Syndrome: syndrome}
 	c.SRQN.Set(q.key)
 	if opcode == mlx5prm.CQERespErr && q.srq != nil && q.c.version == 0 {
 		c.SRQN.Set(q.srq.num)

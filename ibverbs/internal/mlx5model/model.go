@@ -19,6 +19,10 @@ type Config struct {
 	// queue as it is executed, and each doorbell that is caught as it is rung, with what
 	// the records say then. It is called as Log is.
 	Trace func(string)
+	// Plant is asked for a fault at each request that carries immediate data, by which a
+	// program can have a completion with any syndrome. It is called as Log is. Nil plants
+	// none.
+	Plant func(imm uint32) Planted
 }
 
 // Model is one adapter. Its methods may be called by several goroutines.

@@ -62,6 +62,9 @@ func (q *qp) step(posted uint16, now time.Time) bool {
 		return true
 	}
 	e.traced(q, q.sqCI+posted)
+	if q.planted(e) {
+		return true
+	}
 	a := q.perform(e)
 	switch {
 	case a.local != 0:

@@ -60,8 +60,9 @@ func (q *qp) take(e *entry, b []byte) answer {
 	return answer{}
 }
 
-// unfit ends a receive that cannot take a message. here and there are what the two ends
-// are told. An unreliable connection throws the message away, and stays.
+// unfit ends a receive that cannot take a message, and the queue pair with it. here and
+// there are what the two ends are told; the requester of a connection that is not reliable
+// is told nothing.
 func (q *qp) unfit(r *receive, here, there uint8) answer {
 	q.receiveFailed(r, here)
 	q.fail()
@@ -71,10 +72,22 @@ func (q *qp) unfit(r *receive, here, there uint8) answer {
 // refusal answers a request, and ends a reliable connection if it is refused.
 func (q *qp) refusal(syndrome uint8) answer {
 	if syndrome != 0 && q.kind == driver.RC {
-		q.c.event(q.async, eventQPAccessErr, q.user)
+		q.c.event(q.async, refusalEvent(syndrome), q.user)
 		q.fail()
 	}
 	return answer{refused: syndrome}
+}
+
+// refusalEvent is the event by which the responder's program learns of a refusal that ends
+// none of its receives (IBTA 11.6.3.2).
+func refusalEvent(syndrome uint8) uint32 {
+	switch syndrome {
+	case mlx5prm.SyndromeRemoteAccessErr:
+		return eventQPAccessErr
+	case mlx5prm.SyndromeRemoteInvalReqErr:
+		return eventQPReqErr
+	}
+	return eventQPFatal
 }
 
 // written executes a write, and is the syndrome of a refusal.

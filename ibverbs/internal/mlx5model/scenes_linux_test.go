@@ -189,6 +189,9 @@ func (a *actor) resized() {
 	}
 }
 
+// nextKey is what ibv_inc_rkey makes of a key.
+func nextKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
+
 func (a *actor) windows() {
 	mw, err := a.pd.AllocMW()
 	a.must(err)
@@ -201,15 +204,14 @@ func (a *actor) windows() {
 		return driver.SendWR{ID: 3, Op: driver.OpBindMW, Flags: driver.Signaled,
 			Bind: &driver.BindMW{MW: mw, MR: a.mr, Addr: a.mem.Addr() + 1024, Length: 512, Access: access, RKey: key}}
 	}
-	next := func(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
-	key := next(mw.RKey())
+	key := nextKey(mw.RKey())
 	a.post(bind(key, driver.RemoteWrite))
 	a.await(1)
 	a.post(through(key, driver.Signaled))
 	a.await(1)
 	a.post(driver.SendWR{ID: 4, Op: driver.OpLocalInv, Flags: driver.Signaled, Imm: key})
 	a.await(1)
-	key = next(key)
+	key = nextKey(key)
 	a.post(bind(key, remote), through(key, driver.Signaled))
 	a.await(2)
 	a.post(through(key, driver.Signaled))
