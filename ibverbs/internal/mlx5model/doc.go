@@ -14,6 +14,10 @@
 // the doorbell records, and a record that is stored after its register is not told from
 // one in time.
 //
+// Errors are those that requests bring about on the model, with the states, flushes and
+// events behind them; Config.Plant has any other syndrome. What an adapter makes of a fault
+// of its own, or of packets that are corrupt, is not modelled.
+//
 // # The ways in
 //
 // preload/shim.c, a preload library, forwards what a program does to the device's node to
