@@ -32,8 +32,8 @@
 // seccomp's user notification, from the same tree and the same socket; mmap it leaves to
 // the kernel. With Trap it also is the program's tracer, and does each store into a page
 // of doorbells in the program's place, as far as package stores knows the instruction.
-// It takes no privilege. What it does not see: write(2) to the device's node, openat2,
-// and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
+// It takes no privilege. What it does not see: the calls beside write(2) that write to a
+// file, and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
 // the command for it, and hw, a script, runs the repository's tests for adapters under it.
 //
 // # Tests of rdma-core's

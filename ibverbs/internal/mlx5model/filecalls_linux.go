@@ -25,6 +25,9 @@ func init() {
 		unix.SYS_OPENAT: func(s *supervisor, c *notify.Call) notify.Reply {
 			return s.openAt(c, int32(c.Args[0]), c.Args[1], int(c.Args[2]))
 		},
+		unix.SYS_OPENAT2: func(s *supervisor, c *notify.Call) notify.Reply {
+			return s.openAt2(c, int32(c.Args[0]), c.Args[1], c.Args[2], c.Args[3])
+		},
 		unix.SYS_FSTAT: func(s *supervisor, c *notify.Call) notify.Reply {
 			return s.fstat(c, int32(c.Args[0]), c.Args[1])
 		},
@@ -94,6 +97,21 @@ func (s *supervisor) openAt(c *notify.Call, dir int32, at uint64, flags int) not
 		return fails(err)
 	}
 	return notify.Value(int64(number))
+}
+
+// openAt2 answers openat2. What is wrong with the structure the kernel says, which looks at
+// it before it looks for the file.
+func (s *supervisor) openAt2(c *notify.Call, dir int32, at, how, size uint64) notify.Reply {
+	b := make([]byte, unix.SizeofOpenHow)
+	if size != uint64(len(b)) || process(c.TID).read(how, b) != nil || s.place(c.TID, dir, at) == "" {
+		return notify.GoOn
+	}
+	h := structOf[unix.OpenHow](b)
+	if h.Resolve != 0 {
+		s.logf("openat2 of a file about RDMA with restrictions %#x on its path", h.Resolve)
+		return notify.Fails(unix.EOPNOTSUPP)
+	}
+	return s.openAt(c, dir, at, int(h.Flags))
 }
 
 // filled answers a call that fills a structure of the program's.

@@ -1,11 +1,14 @@
 package mlx5model
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,7 +20,9 @@ import (
 func TestSupervisedFiles(t *testing.T) {
 	if os.Getenv(underOne) == "" {
 		l := newSupervised(t, polled)
-		contains(t, l.again(t), "PASS: TestSupervisedFiles")
+		logged := l.logged()
+		contains(t, l.again(t), "PASS: TestSupervisedFiles", "openat2 of a file about RDMA with restrictions")
+		contains(t, strings.Join(logged(), "\n"), "a write of 24 bytes to the device's file")
 		return
 	}
 	number := unix.Mkdev(deviceMajor, deviceMinor)
@@ -55,6 +60,9 @@ func TestSupervisedFiles(t *testing.T) {
 	if _, err := unix.IoctlGetInt(fd, unix.TCGETS); err == nil {
 		t.Error("the device has an ioctl that it does not know")
 	}
+
+	writes(t, fd)
+	opensBy2(t, folder)
 
 	if err := unix.Access(node, unix.R_OK|unix.W_OK); err != nil {
 		t.Error(err)
@@ -103,5 +111,63 @@ func TestSupervisedFiles(t *testing.T) {
 	}
 	if _, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_RDMA); err != syscall.EPROTONOSUPPORT {
 		t.Errorf("RDMA netlink: %v", err)
+	}
+}
+
+// writes sees that the device's file takes no commands by write, and that others are written
+// as ever.
+func writes(t *testing.T, fd int) {
+	if n, err := unix.Write(fd, bytes.Repeat([]byte{1}, 24)); err != unix.EINVAL {
+		t.Errorf("%d bytes of a command are written, %v", n, err)
+	}
+	b := make([]byte, 24)
+	if n, err := unix.Pread(fd, b, 0); n != len(b) || err != nil || !bytes.Equal(b, make([]byte, 24)) {
+		t.Errorf("the pages of doorbells begin with %x, %d, %v", b, n, err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = w.WriteString("through a pipe")
+	if got, failed := io.ReadAll(io.LimitReader(r, 14)); string(got) != "through a pipe" {
+		t.Errorf("%q came, %v, %v", got, err, failed)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// opensBy2 opens files by openat2. folder is the device's.
+func opensBy2(t *testing.T, folder int) {
+	for _, c := range []struct {
+		dir  int
+		name string
+		how  unix.OpenHow
+		want error
+	}{
+		{unix.AT_FDCWD, node, unix.OpenHow{Flags: unix.O_RDWR}, nil},
+		{folder, filepath.Base(node), unix.OpenHow{Flags: unix.O_RDWR}, nil},
+		{unix.AT_FDCWD, classes + "/mlx5_0/fw_ver", unix.OpenHow{}, nil},
+		{unix.AT_FDCWD, "/proc/self/status", unix.OpenHow{Resolve: unix.RESOLVE_NO_XDEV}, unix.EXDEV}, // the kernel's
+		{unix.AT_FDCWD, devices + "/uverbs1", unix.OpenHow{}, unix.ENOENT},
+		{unix.AT_FDCWD, classes + "/mlx5_0/fw_ver", unix.OpenHow{Flags: unix.O_WRONLY}, unix.EACCES},
+		{unix.AT_FDCWD, node, unix.OpenHow{Resolve: unix.RESOLVE_NO_SYMLINKS}, unix.EOPNOTSUPP},
+	} {
+		c.how.Flags |= unix.O_CLOEXEC
+		fd, err := unix.Openat2(c.dir, c.name, &c.how)
+		if err != c.want {
+			t.Errorf("openat2 of %s with %+v: %v, want %v", c.name, c.how, err, c.want)
+		}
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || (st.Rdev == unix.Mkdev(deviceMajor, deviceMinor)) != (filepath.Base(c.name) == filepath.Base(node)) {
+			t.Errorf("%s is device %#x, %v", c.name, st.Rdev, err)
+		}
+		if err := unix.Close(fd); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -69,6 +69,10 @@ func shellStatus(s syscall.WaitStatus) int {
 	return s.ExitStatus()
 }
 
+// standardFiles is the descriptors that no program opens the device as: what is written to
+// them is the kernel's.
+const standardFiles = 3
+
 // rules are the calls by which a program finds and uses the device. Devices that RDMA
 // netlink lists would come before those of sysfs.
 func rules(trap bool) []notify.Rule {
@@ -76,6 +80,10 @@ func rules(trap bool) []notify.Rule {
 		{Call: unix.SYS_IOCTL, Args: []notify.Arg{notify.Is(1, uapi.VerbsIoctl)}, Action: notify.Answer},
 		{Call: unix.SYS_SOCKET, Args: []notify.Arg{notify.Is(0, unix.AF_NETLINK), notify.Is(2, uapi.NetlinkRDMA)}, Action: notify.Refuse(unix.EPROTONOSUPPORT)},
 	}
+	for fd := range uint32(standardFiles) {
+		r = append(r, notify.Rule{Call: unix.SYS_WRITE, Args: []notify.Arg{notify.Is(0, fd)}, Action: notify.Allow})
+	}
+	r = append(r, notify.Rule{Call: unix.SYS_WRITE, Action: notify.Answer})
 	if trap {
 		noFile := notify.Is(4, ^uint32(0))
 		noFile.Not = true

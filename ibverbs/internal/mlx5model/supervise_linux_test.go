@@ -5,8 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -129,6 +129,23 @@ func TestSupervisedOurs(t *testing.T) {
 	}
 }
 
+// faults keeps what the model says is wrong from now on, in place of failing the test, and
+// logged what it lacks. What they return is what there is so far.
+func (l *lab) faults() func() []string { return l.keep(&l.m.config.Fault) }
+func (l *lab) logged() func() []string { return l.keep(&l.m.config.Log) }
+
+func (l *lab) keep(of *func(string)) func() []string {
+	var lines []string
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	*of = func(s string) { lines = append(lines, s) }
+	return func() []string {
+		l.m.mu.Lock()
+		defer l.m.mu.Unlock()
+		return slices.Clone(lines)
+	}
+}
+
 // TestSupervisedStores has a program that stores into a page of doorbells that is not its
 // own. The model learns of it as it happens. An exchange is no store that the supervisor
 // knows: the program has its signal.
@@ -136,24 +153,15 @@ func TestSupervisedStores(t *testing.T) {
 	const page, value = 5, 7
 	if os.Getenv(underOne) == "" {
 		l := newSupervised(t, trapped)
-		var mu sync.Mutex
-		var faults []string
-		l.m.mu.Lock()
-		l.m.config.Fault = func(s string) {
-			mu.Lock()
-			defer mu.Unlock()
-			faults = append(faults, s)
-		}
-		l.m.mu.Unlock()
+		faults := l.faults()
 		out := l.again(t)
 		contains(t, out, "PASS: TestSupervisedStores")
 		if !racetest.Enabled {
 			contains(t, out, "is no store that is known")
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if want := fmt.Sprintf("a store into the page of doorbells %d, which is not the program's", page); len(faults) != 1 || faults[0] != want {
-			t.Errorf("faults are %q, want %q", faults, want)
+		want := fmt.Sprintf("a store into the page of doorbells %d, which is not the program's", page)
+		if got := faults(); len(got) != 1 || got[0] != want {
+			t.Errorf("faults are %q, want %q", got, want)
 		}
 		return
 	}

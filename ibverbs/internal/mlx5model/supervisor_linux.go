@@ -86,8 +86,11 @@ func (s *supervisor) closed(wd int32) {
 
 // answer answers a call.
 func (s *supervisor) answer(c *notify.Call) notify.Reply {
-	if c.Number == unix.SYS_IOCTL {
-		return s.ioctl(c)
+	switch c.Number {
+	case unix.SYS_IOCTL:
+		return s.request(c, opIoctl)
+	case unix.SYS_WRITE:
+		return s.request(c, opWrite)
 	}
 	return fileCalls[c.Number](s, c)
 }
@@ -168,7 +171,9 @@ func (s *supervisor) add(path string, id fileID, f *supervisedFile) error {
 	return nil
 }
 
-func (s *supervisor) ioctl(c *notify.Call) notify.Reply {
+// request has the model answer a call about an open device: op, and the arguments behind
+// the descriptor.
+func (s *supervisor) request(c *notify.Call, op uint64) notify.Reply {
 	f := s.file(c.TID, int32(c.Args[0]))
 	if f == nil {
 		return notify.GoOn
@@ -177,7 +182,7 @@ func (s *supervisor) ioctl(c *notify.Call) notify.Reply {
 		s.logf("process %d uses the device of process %d", pid, f.pid)
 		return notify.Fails(unix.EACCES)
 	}
-	result, err := f.call(c, request{Op: opIoctl, A: c.Args[1], B: c.Args[2]})
+	result, err := f.call(c, request{Op: op, A: c.Args[1], B: c.Args[2]})
 	switch {
 	case err != nil:
 		return fails(err)

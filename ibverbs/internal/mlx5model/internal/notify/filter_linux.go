@@ -6,6 +6,8 @@ import "golang.org/x/sys/unix"
 const (
 	// Answer has it answered by this process.
 	Answer = unix.SECCOMP_RET_USER_NOTIF
+	// Allow leaves it to the kernel.
+	Allow = unix.SECCOMP_RET_ALLOW
 	// Trace stops it for a tracer with PTRACE_O_TRACESECCOMP. Without one it fails
 	// with ENOSYS.
 	Trace = unix.SECCOMP_RET_TRACE
@@ -56,7 +58,7 @@ func compile(rules []Rule) []unix.SockFilter {
 	f := []unix.SockFilter{
 		{Code: load, K: archAt},
 		{Code: equal, K: arch, Jt: 1},
-		{Code: result, K: unix.SECCOMP_RET_ALLOW},
+		{Code: result, K: Allow},
 	}
 	for _, r := range rules {
 		behind := uint8(3*len(r.Args) + 1) // instructions of the rule that are still to come
@@ -71,5 +73,5 @@ func compile(rules []Rule) []unix.SockFilter {
 		}
 		f = append(f, unix.SockFilter{Code: result, K: r.Action})
 	}
-	return append(f, unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ALLOW})
+	return append(f, unix.SockFilter{Code: result, K: Allow})
 }

@@ -17,6 +17,7 @@ const underFilter = "NOTIFY_TEST_PROGRAM"
 const ours, others = 0x1001, 0x1002
 
 var rules = []Rule{
+	{Call: unix.SYS_PRCTL, Args: []Arg{Is(0, ours), Is(1, 4)}, Action: Allow},
 	{Call: unix.SYS_PRCTL, Args: []Arg{Is(0, ours), Is(1, 5)}, Action: Refuse(unix.EDOM)},
 	{Call: unix.SYS_PRCTL, Args: []Arg{Is(0, ours), Has(1, 8|2)}, Action: Refuse(unix.ERANGE)},
 	{Call: unix.SYS_PRCTL, Args: []Arg{Is(0, ours), {Index: 1, Mask: 0xf0, Value: 0x10, Not: true}}, Action: Answer},
@@ -51,6 +52,7 @@ func inner(t *testing.T) {
 		{ours, 0, 42, nil},
 		{ours, 1, -1, unix.EXDEV},
 		{ours, 2, -1, unix.EINVAL},
+		{ours, 4, -1, unix.EINVAL},
 		{ours, 5, -1, unix.EDOM},
 		{ours, 8 | 2, -1, unix.ERANGE},
 		{ours, 8 | 2 | 1, -1, unix.ERANGE},
