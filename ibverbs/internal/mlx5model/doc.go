@@ -32,9 +32,14 @@
 // seccomp's user notification, from the same tree and the same socket; mmap it leaves to
 // the kernel. With Trap it also is the program's tracer, and does each store into a page
 // of doorbells in the program's place, as far as package stores knows the instruction.
-// It takes no privilege. What it does not see: the calls beside write(2) that write to a
-// file, and a listing of /sys/class or /dev. On arm64 it has been built only. cmd/supervise is
-// the command for it, and hw, a script, runs the repository's tests for adapters under it.
+// It takes no privilege. What it does not see: calls other than write(2) that write to a
+// file, and a listing of /sys/class or /dev. cmd/supervise is the command for it, and hw, a
+// script, runs the repository's tests for adapters under it.
+//
+// On arm64 our driver has played the script of the differential trace under it, polled and
+// trapped, in a machine that QEMU emulates with Debian's kernel. Under qemu-user it cannot:
+// that answers ptrace and seccomp with ENOSYS, and the ioctl of verbs too, so that a
+// supervisor on the host never sees one.
 //
 // # Tests of rdma-core's
 //

@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
 	"github.com/purerdma/purerdma/internal/mlx5prm"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/internal/offheap"
@@ -107,7 +109,7 @@ func (l *lab) again(t *testing.T) string {
 		t.Fatal(err)
 	}
 	name, _, _ := strings.Cut(t.Name(), "/")
-	return l.run(t, self, "-test.run=^"+name+"$", "-test.v", "-test.timeout="+patience.String())
+	return l.run(t, self, "-test.run=^"+name+"$", "-test.v", "-test.short="+strconv.FormatBool(testing.Short()), "-test.timeout="+patience.String())
 }
 
 // TestSupervisedOurs has our driver in a Go program that finds the device as it finds the
@@ -126,6 +128,23 @@ func TestSupervisedOurs(t *testing.T) {
 		t.Run(map[bool]string{false: "asks", true: "serves"}[serves], func(t *testing.T) {
 			sessionOfOurs(t, pingpong.Session{Kind: pingpong.RC, Size: 1024, Rounds: 10, Depth: 10, Events: true}, serves)
 		})
+	}
+}
+
+// TestSupervisedScenes plays the script of the differential trace by our driver in a program
+// whose doorbells are caught as they are rung.
+func TestSupervisedScenes(t *testing.T) {
+	if os.Getenv(underOne) == "" {
+		out := newSupervised(t, trapped).again(t)
+		contains(t, out, "PASS: TestSupervisedScenes")
+		t.Log(out)
+		return
+	}
+	for _, name := range []string{"connected", "events", "receives", "datagrams", "windows"} {
+		if testing.Short() && name != "connected" {
+			break
+		}
+		t.Run(name, func(t *testing.T) { scenes[name].act(t, uverbs.Linux{}) })
 	}
 }
 

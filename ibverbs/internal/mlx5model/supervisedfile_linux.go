@@ -98,15 +98,25 @@ func (f *supervisedFile) call(c *notify.Call, q request) (int64, error) {
 	return r.Result, errors.Join(err, f.number(uint64(n)))
 }
 
-// store does a store into the pages, and tells the model.
+// store does a store into the pages, and tells the model: word by word, since one
+// instruction may store several, of which each is a doorbell or a part of a copy.
 func (f *supervisedFile) store(data []byte, off int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for len(data) > 0 {
+		n := min(len(data), wordSize-int(off%wordSize))
+		if err := f.storeWord(data[:n], off); err != nil {
+			f.logf("a store of process %d into its pages of doorbells: %v", f.pid, err)
+			return
+		}
+		data, off = data[n:], off+int64(n)
+	}
+}
+
+func (f *supervisedFile) storeWord(data []byte, off int64) error {
 	if _, err := f.pages.WriteAt(data, off); err != nil {
-		f.logf("a store of process %d into its pages of doorbells: %v", f.pid, err)
-		return
+		return err
 	}
-	if _, _, err := f.ask(request{Op: opStore, A: uint64(off)}); err != nil {
-		f.logf("a store of process %d is not told: %v", f.pid, err)
-	}
+	_, _, err := f.ask(request{Op: opStore, A: uint64(off)})
+	return err
 }
