@@ -1,6 +1,7 @@
 package mlx5model
 
 import (
+	stdcontext "context"
 	"encoding/json"
 	"maps"
 	"os"
@@ -8,11 +9,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// mutants are faults to plant in the driver: one text of a file for another.
-var mutants = []struct{ name, file, old, planted string }{
+// mutant is a fault to plant in the driver: one text of a file for another.
+type mutant struct{ name, file, old, planted string }
+
+var mutants = []mutant{
 	{"no record of sends", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n", "_ = q.record\n"},
 	{"record behind the doorbell", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n",
 		"defer mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n"},
@@ -56,22 +61,60 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			file := filepath.Join("../mlx5", m.file)
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := strings.Count(string(text), m.old); n != 1 {
-				t.Fatalf("%q is %d times in %s", m.old, n, file)
-			}
-			mutant := filepath.Join(t.TempDir(), m.file)
-			if err := os.WriteFile(mutant, []byte(strings.Replace(string(text), m.old, m.planted, 1)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			out, err := runTraced(t, map[string]string{file: mutant}, filepath.Join(t.TempDir(), "traces"))
+			out, err := runTraced(t, m.plant(t), filepath.Join(t.TempDir(), "traces"))
 			if err == nil {
 				t.Errorf("nothing was caught\n%s", out)
 			} else {
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
+
+// plant is the file with the fault, in the place of that without.
+func (m mutant) plant(t *testing.T) map[string]string {
+	t.Helper()
+	file := filepath.Join("../mlx5", m.file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		t.Fatalf("%q is %d times in %s", m.old, n, file)
+	}
+	with := filepath.Join(t.TempDir(), m.file)
+	if err := os.WriteFile(with, []byte(strings.Replace(string(text), m.old, m.planted, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{file: with}
+}
+
+// TestMutantsTrapped has the faults in a program that is otherwise as it is, whose doorbells
+// are caught from outside. There no fence is seen, so one that is missing is not looked for.
+// TestSupervisedScenes has the program without a fault.
+func TestMutantsTrapped(t *testing.T) {
+	if os.Getenv("PURERDMA_MUTANTS") == "" {
+		t.Skip("set PURERDMA_MUTANTS=1 to plant faults, which takes minutes")
+	}
+	newSupervised(t, trapped)
+	for _, m := range mutants {
+		if strings.HasPrefix(m.name, "no fence") {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			program := buildTest(t, m.plant(t))
+			ctx, cancel := stdcontext.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, "-test.run", "^TestSupervisedScenes$", "-test.v")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+			out, err := cmd.CombinedOutput()
+			switch {
+			case err == nil:
+				t.Errorf("nothing was caught\n%s", out)
+			case ctx.Err() != nil:
+				t.Logf("the program does not end\n%s", out)
+			default:
 				t.Logf("%s", out)
 			}
 		})
@@ -91,12 +134,8 @@ func runTraced(t *testing.T, replace map[string]string, traces string) ([]byte, 
 // is the program. Other files take the place of some.
 func buildTraced(t *testing.T, replace map[string]string) string {
 	t.Helper()
-	tool, err := exec.LookPath("go")
-	switch {
-	case runtime.GOARCH != "amd64":
+	if runtime.GOARCH != "amd64" {
 		t.Skip("the traced package mmio is that of amd64")
-	case err != nil:
-		t.Skip(err)
 	}
 	all := map[string]string{
 		"../../../internal/mmio/stores_asm.go": "testdata/traced/mmio.go",
@@ -104,8 +143,19 @@ func buildTraced(t *testing.T, replace map[string]string) string {
 		"traced_linux_test.go":                 "testdata/traced/traced_linux_test.go",
 	}
 	maps.Copy(all, replace)
+	return buildTest(t, all)
+}
+
+// buildTest builds the tests of this package with other files in the place of some, and is
+// the program.
+func buildTest(t *testing.T, replace map[string]string) string {
+	t.Helper()
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip(err)
+	}
 	absolute := map[string]string{}
-	for file, by := range all {
+	for file, by := range replace {
 		for _, name := range []*string{&file, &by} {
 			if *name == "" {
 				continue

@@ -1,6 +1,7 @@
 package mlx5model
 
 import (
+	stdcontext "context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,7 @@ func preloadLibrary(t *testing.T) string {
 type lab struct {
 	m *Model
 	*Server
+	programs   stdcontext.Context // of all, which ends with a fault of one
 	library    string
 	supervised string // how, if programs are supervised in place of having the library
 }
@@ -71,7 +73,12 @@ func newLab(t *testing.T, ethernet bool, programs ...string) *lab {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	library := preloadLibrary(t)
-	m := New(Config{Ethernet: ethernet, Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) { t.Error("model: " + s) }})
+	ctx, end := stdcontext.WithCancel(t.Context())
+	t.Cleanup(end)
+	m := New(Config{Ethernet: ethernet, Log: func(s string) { t.Log("model: " + s) }, Fault: func(s string) {
+		t.Error("model: " + s)
+		end()
+	}})
 	s, err := Serve(m, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -84,19 +91,20 @@ func newLab(t *testing.T, ethernet bool, programs ...string) *lab {
 			t.Errorf("%d files are open", n)
 		}
 	})
-	return &lab{m: m, Server: s, library: library}
+	return &lab{m: m, Server: s, programs: ctx, library: library}
 }
 
 // patience is what a program may take, on a loaded machine.
 const patience = 3 * time.Minute
 
-// command is a program on the model. It is killed when the test is over, or late.
+// command is a program on the model. It is killed when the test is over, or late, or when
+// the model has found a fault.
 func (l *lab) command(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	if l.supervised != "" {
 		return l.supervisor(t, program, args...)
 	}
-	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd := exec.CommandContext(l.programs, program, args...)
 	cmd.Env = append(os.Environ(), l.Env(l.library)...)
 	return cmd
 }

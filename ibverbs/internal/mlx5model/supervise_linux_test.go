@@ -58,7 +58,7 @@ func (l *lab) supervisor(t *testing.T, program string, args ...string) *exec.Cmd
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, append([]string{program}, args...)...)
+	cmd := exec.CommandContext(l.programs, self, append([]string{program}, args...)...)
 	cmd.Env = append(os.Environ(), asSupervisor+"="+l.supervised, servedIn+"="+l.dir, underOne+"=1", "PURERDMA_MLX5=unproven")
 	return cmd
 }
