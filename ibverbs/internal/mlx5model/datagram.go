@@ -41,21 +41,21 @@ func (q *qp) datagram(e *entry, b []byte) {
 }
 
 // hear takes a datagram of another's, if it is for such a queue pair in such a state.
-func (p *qp) hear(q *qp, e *entry, b []byte, global bool) {
-	config := &q.c.m.config
+func (q *qp) hear(from *qp, e *entry, b []byte, global bool) {
+	config := &from.c.m.config
 	key := e.av.QKey.Get()
 	if key&ownQKey != 0 {
-		key = q.attr.QKey
+		key = from.attr.QKey
 	}
-	if p.kind != driver.UD || !p.receives() || p.attr.QKey != key {
+	if q.kind != driver.UD || !q.receives() || q.attr.QKey != key {
 		return
 	}
-	r := p.nextReceive()
+	r := q.nextReceive()
 	if r == nil {
 		return
 	}
 	if uint64(len(b))+grhSize > r.length {
-		p.unfit(r, mlx5prm.SyndromeLocalLengthErr, 0)
+		q.unfit(r, mlx5prm.SyndromeLocalLengthErr, 0)
 		return
 	}
 	c := mlx5prm.CQE{}
@@ -63,7 +63,7 @@ func (p *qp) hear(q *qp, e *entry, b []byte, global bool) {
 	if !config.Ethernet {
 		c.SLID.Set(lid)
 	}
-	flags := uint32(e.av.StatRateSL&0xf)<<24 | q.num
+	flags := uint32(e.av.StatRateSL&0xf)<<24 | from.num
 	if global {
 		flags |= 1 << 28
 	}
@@ -76,12 +76,12 @@ func (p *qp) hear(q *qp, e *entry, b []byte, global bool) {
 		opcode, c.ImmInvalPKey = mlx5prm.CQERespSendImm, e.Imm
 	}
 	head, rest := split(r.data, grhSize)
-	if global && !p.scatter(head, config.routeHeader(e, len(b))) || !p.scatter(rest, b) {
-		p.unfit(r, mlx5prm.SyndromeLocalProtErr, 0)
+	if global && !q.scatter(head, config.routeHeader(e, len(b))) || !q.scatter(rest, b) {
+		q.unfit(r, mlx5prm.SyndromeLocalProtErr, 0)
 		return
 	}
-	p.received(r, &c, opcode, nil)
-	p.took()
+	q.received(r, &c, opcode, nil)
+	q.took()
 }
 
 // split is the first n bytes of a list, and what is behind them.
