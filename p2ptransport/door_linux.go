@@ -225,13 +225,13 @@ type fetch struct {
 }
 
 func startFetch(o *offer) *fetch {
-	ctx, cancel := context.WithTimeout(context.Background(), visit)
+	ctx, cancel := context.WithCancel(context.Background())
 	f := &fetch{cancel: cancel, done: make(chan struct{}), fd: -1}
 	socket, token, want := o.socket, o.token, o.kind == descriptor
 	go func() {
 		defer close(f.done)
 		defer cancel()
-		f.fd, f.nc, f.err = get(ctx, socket, token, want)
+		f.fd, f.nc, f.err = get(ctx, socket, token, want, visit)
 	}()
 	return f
 }
@@ -260,18 +260,39 @@ func (f *fetch) drop() error {
 	return errors.Join(errs...)
 }
 
-// get asks at a socket for what a token stands for; with want that is a descriptor.
-func get(ctx context.Context, socket string, token uint64, want bool) (fd int, _ *net.UnixConn, err error) {
-	var dialer net.Dialer
+// get asks at a socket for what a token stands for; with want that is a descriptor. It gives up when ctx ends, and when the owner has not
+// answered within so long.
+func get(ctx context.Context, socket string, token uint64, want bool, within time.Duration) (fd int, nc *net.UnixConn, err error) {
+	fd, nc, err = ask(ctx, socket, token, want, time.Now().Add(within))
+	var late net.Error
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		err = fmt.Errorf("ask its owner: %w", errors.Join(ctx.Err(), err))
+	case errors.As(err, &late) && late.Timeout():
+		err = fmt.Errorf("its owner, at %q, has not answered within %v; is its process stopped? %w", socket, within, err)
+	}
+	return fd, nc, err
+}
+
+// ask is get until a point in time.
+func ask(ctx context.Context, socket string, token uint64, want bool, limit time.Time) (fd int, _ *net.UnixConn, err error) {
+	dialer := net.Dialer{Deadline: limit}
 	conn, err := dialer.DialContext(ctx, "unixpacket", socket)
 	if err != nil {
 		return -1, nil, fmt.Errorf("ask its owner: %w", err)
 	}
 	nc := conn.(*net.UnixConn)
+	if err := nc.SetDeadline(limit); err != nil {
+		return -1, nil, errors.Join(err, nc.Close())
+	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() && err == nil {
-			err = fmt.Errorf("ask its owner: %w", ctx.Err())
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = nc.SetDeadline(time.Time{})
 		}
 		if err == nil {
 			return

@@ -80,7 +80,8 @@
 //
 // [Transport] is SHM for package transport. Its connectors share NCCL's layout, SendMem, RecvMem and the buffers of the protocols, for
 // ends that a GPU reads or writes, and where neither rank has a GPU a ring beside it. With Config.GPU the layout is registered with the
-// rank's GPU: GPUs that do not reach each other's memory meet in the host's.
+// rank's GPU: GPUs that do not reach each other's memory meet in the host's. A rank without a GPU whose peer has one moves its part by
+// package transport/hostend.
 //
 // # Trust
 //

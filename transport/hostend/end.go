@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/internal/cpu"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/mr"
@@ -128,8 +129,8 @@ func (e *end) pause(ctx context.Context, w *wait) error {
 	if w.gone != nil {
 		return fmt.Errorf("step %d: %w", e.step, w.gone)
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("step %d: %w", e.step, context.Cause(ctx))
+	if err := cause.Of(ctx); err != nil {
+		return fmt.Errorf("step %d: %w", e.step, err)
 	}
 	if e.watcher != nil {
 		w.gone = e.watcher.Err()

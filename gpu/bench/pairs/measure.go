@@ -141,7 +141,7 @@ func (r *rank) play() error {
 		return err
 	}
 	r.Sent = r.gone.Load()
-	return r.rival.Close()
+	return r.closeRival()
 }
 
 func (r *rank) streams(from, to int) error {

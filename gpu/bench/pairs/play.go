@@ -138,6 +138,9 @@ func member(ctx context.Context, d gpu.Driver, job bootstrap.Job, p plan, pg *pa
 	}
 	if err = r.play(); err != nil {
 		job.Abort(err)
+		if errors.Is(err, errStuck) {
+			return nil, err // to close the GPU would wait for the call
+		}
 		return nil, errors.Join(err, r.Close())
 	}
 	results, err = gather(ctx, job, r.result)

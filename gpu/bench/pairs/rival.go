@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/bench/nccl"
@@ -51,14 +53,43 @@ func (r *rank) openRival() error {
 		}
 		me, n, id = r.me, r.n, [nccl.IDSize]byte(ids[0])
 	}
-	err = r.g.Do(func(gpu.Context) error {
-		v.comm, err = lib.Init(id, me, n)
-		return err
+	comms := make(chan *nccl.Comm, 1)
+	err = endsWithin(patience, r.job, "ncclCommInitRank", func() error {
+		return r.g.Do(func(gpu.Context) error {
+			comm, err := lib.Init(id, me, n)
+			if err == nil {
+				comms <- comm
+			}
+			return err
+		})
 	})
 	if err == nil {
-		r.rival = v
+		v.comm, r.rival = <-comms, v
 	}
 	return err
+}
+
+// errStuck says that a call into NCCL goes on: the GPU is in its hands, and cannot be closed, until the process ends.
+var errStuck = errors.New("the call goes on")
+
+// endsWithin does f, a call into NCCL in which a rank waits for the others, which nothing interrupts. When it has not ended after so long,
+// or when the job has, the call is left to itself, and the error is an errStuck.
+func endsWithin(limit time.Duration, job interface {
+	Done() <-chan struct{}
+	Err() error
+}, call string, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-job.Done():
+		return fmt.Errorf("%s has not ended: %w; %w", call, errStuck, job.Err())
+	case <-timer.C:
+		return fmt.Errorf("%s has not ended after %v: %w; NCCL_DEBUG=INFO tells for whom NCCL waits, NCCL_SOCKET_IFNAME by which interface", call, limit, errStuck)
+	}
 }
 
 // trial is so many messages by NCCL, nil without it.
@@ -124,10 +155,11 @@ func (v *rival) together(r *rank) func(n, count int) error {
 	}
 }
 
-// Close ends it, where it is.
-func (v *rival) Close() error {
+// closeRival ends NCCL, where it is.
+func (r *rank) closeRival() error {
+	v := r.rival
 	if v == nil {
 		return nil
 	}
-	return v.g.Do(func(gpu.Context) error { return v.comm.Close() })
+	return endsWithin(patience, r.job, "ncclCommDestroy", func() error { return v.g.Do(func(gpu.Context) error { return v.comm.Close() }) })
 }
