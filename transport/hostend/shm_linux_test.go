@@ -28,9 +28,10 @@ import (
 
 // orders is what rank 1 gets.
 type orders struct {
-	ID   string // of the job
-	Dir  string // of the files, "" to share memory by socket
-	Dies bool   // after a message
+	ID    string // of the job
+	Dir   string // of the files, "" to share memory by socket
+	Dies  bool   // after a message
+	Sizes []int  // of the messages
 }
 
 // patient bounds a job, which takes a second.
@@ -96,7 +97,7 @@ func withRank(ctx context.Context, o orders, rank int, g gpu.Context, f func(job
 func TestOverSHM(t *testing.T) {
 	for name, files := range map[string]bool{"memfd": false, "file": true} {
 		t.Run(name, func(t *testing.T) {
-			err, second := twoRanks(t, orders{Dir: map[bool]string{true: t.TempDir()}[files]}, func(ctx context.Context, job bootstrap.Job, s *Sender, r *Receiver) error {
+			err, second := twoRanks(t, orders{Dir: map[bool]string{true: t.TempDir()}[files], Sizes: sizes()}, func(ctx context.Context, job bootstrap.Job, s *Sender, r *Receiver) error {
 				for i, n := range sizes() {
 					for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
 						want, got := text(n, i), make([]byte, n)
@@ -200,7 +201,7 @@ func init() {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 				select {} // until it has come
 			}
-			return errors.Join(echo(g, out.Conn().GPU, in.Conn().GPU), job.Barrier(ctx))
+			return errors.Join(echo(g, out.Conn().GPU, in.Conn().GPU, o.Sizes), job.Barrier(ctx))
 		})
 		err = errors.Join(err, g.Close())
 		if left := machine.Left(); len(left) > 0 {
@@ -210,7 +211,7 @@ func init() {
 	}
 }
 
-func echo(g gpu.Context, out, in *driver.GPUConn) (err error) {
+func echo(g gpu.Context, out, in *driver.GPUConn, sizes []int) (err error) {
 	set, err := kernels.Load(g)
 	if err != nil {
 		return err
@@ -232,7 +233,7 @@ func echo(g gpu.Context, out, in *driver.GPUConn) (err error) {
 		return err
 	}
 	step := uint64(0)
-	for _, n := range sizes() {
+	for _, n := range sizes {
 		for _, p := range []driver.Protocol{driver.Simple, driver.LL} {
 			recv, send, payload := set.RecvSimple, set.SendSimple, in.Steps[p]
 			if p == driver.LL {
