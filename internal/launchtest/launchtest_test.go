@@ -14,7 +14,7 @@ import (
 func TestGivenUp(t *testing.T) {
 	for _, l := range All {
 		t.Run(l.Name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // of a machine that does other things too
 			defer cancel()
 			dir := t.TempDir()
 			go func() {

@@ -64,7 +64,7 @@ func TestLaunchers(t *testing.T) {
 					_ = ln.Close() // its port is free for rank 0
 					env = append(env, "PURERDMA_ROOT="+ln.Addr().String())
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				out, text, err := l.Run(ctx, t, 4, env, os.Args[0])
 				if err != nil {
