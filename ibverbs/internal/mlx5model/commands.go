@@ -29,6 +29,7 @@ func init() {
 		uapi.CmdResizeCQ:                           {"RESIZE_CQ", 16, 8, (*call).resizeCQ},
 		uapi.CmdModifyCQ | uapi.CmdFlagExtended:    {"EX_MODIFY_CQ", 16, 0, (*call).modifyCQ},
 		uapi.CmdModifyQP:                           {"MODIFY_QP", 112, 0, (*call).modifyQP},
+		uapi.CmdModifyQP | uapi.CmdFlagExtended:    {"EX_MODIFY_QP", 120, 8, (*call).modifyQPWith},
 		uapi.CmdQueryQP:                            {"QUERY_QP", 16, 128, (*call).queryQP},
 		uapi.CmdAttachMcast:                        {"ATTACH_MCAST", 24, 0, (*call).attachMulticast},
 		uapi.CmdDetachMcast:                        {"DETACH_MCAST", 24, 0, (*call).detachMulticast},

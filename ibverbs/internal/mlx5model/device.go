@@ -74,7 +74,7 @@ func (c Config) uctx(version uint8, room int) []byte {
 	r := uapi.MLX5AllocUContextResp{
 		QPTabSize: 1 << 18, BFRegSize: mlx5prm.BlueFlameSize, CacheLineSize: 64, MaxSQDescSz: maxSQDesc, MaxRQDescSz: maxRQDesc,
 		MaxSendWQEBB: maxQPWR, MaxRecvWR: maxQPWR, MaxSRQRecvWR: maxSRQWR, NumPorts: 1,
-		CQEVersion: version, CmdsSuppUHW: 3, LogUARSize: 12, NumUARsPerPage: 1,
+		CQEVersion: version, CompMask: uapi.MLX5RespMaskECE, CmdsSuppUHW: 3, LogUARSize: 12, NumUARsPerPage: 1,
 	}
 	if c.Ethernet {
 		r.EthMinInline = inlineNone

@@ -61,7 +61,7 @@ var queried = map[string]int{
 // unless MLX5_SCATTER_TO_CQE is 0 (MLX5_QP_FLAG_SCATTER_CQE). shape is the words of the
 // queues' sizes.
 func scatter(shape string) map[string]int {
-	const line = "QP_CREATE attribute 0x1000 flags 0x1: 56 bytes: address address %s %s 00000000 page 0000000000000000 00000000 00000000"
+	const line = "QP_CREATE attribute 0x1000 flags 0x1: 56 bytes: address address %s %s 00000000 page 0000000000000000 00000010 00000000"
 	return map[string]int{
 		"+ " + fmt.Sprintf(line, shape, "00040000"): 1,
 		"- " + fmt.Sprintf(line, shape, "02040000"): 1,

@@ -101,7 +101,7 @@ func (c *call) createQP() error {
 		q.srq.used++
 	}
 	c.m.qps[q.num] = q
-	resp := uapi.MLX5CreateQPResp{BFRegIndex: req.BFRegIndex}
+	resp := uapi.MLX5CreateQPResp{BFRegIndex: req.BFRegIndex, ECEOptions: offered(req.ECEOptions)}
 	if err := c.outs(map[uint16][]byte{
 		uapi.AttrCreateQPRespCap: bytesOf(&q.cap), uapi.AttrCreateQPRespQPNum: u32(q.num), uapi.AttrUHWOut: bytesOf(&resp),
 	}); err != nil {
@@ -159,7 +159,7 @@ func (q *qp) gone() {
 	delete(q.c.m.watched, q)
 }
 
-// modifyQP answers MODIFY_QP, and its extended form, which begins alike.
+// modifyQP answers MODIFY_QP. The request of its extended form begins alike.
 func (c *call) modifyQP(request []byte) ([]byte, error) {
 	r := structOf[uapi.ModifyQP](request)
 	q, err := object[*qp](c.context, uint64(r.QPHandle))

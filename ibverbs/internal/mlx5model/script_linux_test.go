@@ -26,7 +26,8 @@ type props struct {
 	srq      driver.SRQConfig
 	ethernet bool
 	access   driver.Access
-	cqe      int // bytes of a completion
+	cqe      int  // bytes of a completion
+	options  bool // ECE is agreed on
 }
 
 var scenes = map[string]scene{
@@ -47,6 +48,7 @@ var scenes = map[string]scene{
 	"grouped":  {props{typ: driver.UD}, func(a *actor) { a.grouped(linkGroup) }, []map[string]int{scatter("10000000 08000000 05000000"), gidEntry(0, 1)}},
 	"heard": {props{typ: driver.UD, ethernet: true}, func(a *actor) { a.grouped(ipv4Group) },
 		[]map[string]int{scatter("10000000 08000000 05000000"), gidEntry(1, 2), gidEntry(2, 3), resolved(linkAddress, ipv4Address, ipv4Members)}},
+	"agreed":  {props{options: true}, func(a *actor) { a.each(one{op: driver.OpWrite}) }, []map[string]int{small, asked}},
 	"resized": {props{depth: 7}, (*actor).resized, []map[string]int{small, asked}},
 }
 
@@ -121,7 +123,18 @@ func (a *actor) begin(k uverbs.Kernel) {
 	if a.typ == driver.UD {
 		a.makeAddresses()
 	}
+	if a.options {
+		a.agree()
+	}
 	a.connect()
+}
+
+// agree has the queue pair go on with all options that it has.
+func (a *actor) agree() {
+	q := a.qp.(driver.ECEQP)
+	e, err := q.QueryECE()
+	a.must(err)
+	a.must(q.SetECE(e))
 }
 
 func (a *actor) end() {

@@ -30,6 +30,14 @@ void routed(void)
 	end();
 }
 
+/* All options of connection establishment that there are. */
+void agreed(void)
+{
+	begin(&(struct props){.type = IBV_QPT_RC, .options = 1});
+	EACH({IBV_WR_RDMA_WRITE});
+	end();
+}
+
 void unreliable(void)
 {
 	begin(&(struct props){.type = IBV_QPT_UC});

@@ -87,6 +87,11 @@ void begin(const struct props *k)
 	MUST((qp = ibv_create_qp(pd, &init)));
 	if (k->type == IBV_QPT_UD)
 		make_addresses(k->ethernet);
+	if (k->options) {
+		struct ibv_ece e;
+		MUST(!ibv_query_ece(qp, &e));
+		MUST(!ibv_set_ece(qp, &e));
+	}
 	connect_to_self(k);
 }
 

@@ -5,7 +5,7 @@
 static const struct { const char *name; void (*play)(void); } scenes[] = {
 	{"connected", connected}, {"routed", routed}, {"events", events}, {"receives", receives}, {"shared", shared}, {"unreliable", unreliable},
 	{"datagrams", datagrams}, {"addresses", addresses}, {"inlined", inlined}, {"gathered", gathered}, {"windows", windows}, {"large", large},
-	{"resized", resized}, {"grouped", grouped}, {"heard", heard},
+	{"resized", resized}, {"grouped", grouped}, {"heard", heard}, {"agreed", agreed},
 };
 
 int main(int n, char **args)

@@ -11,7 +11,7 @@
 struct props {
 	enum ibv_qp_type type;
 	struct ibv_qp_cap cap;
-	int depth, srq_wr, srq_sge, ethernet, access;
+	int depth, srq_wr, srq_sge, ethernet, access, options;
 };
 
 struct one {
@@ -40,4 +40,4 @@ void await(int n);
 void each(const struct one *o, int n);
 
 void connected(void), routed(void), events(void), receives(void), shared(void), unreliable(void), datagrams(void), addresses(void),
-	inlined(void), gathered(void), windows(void), large(void), resized(void), grouped(void), heard(void);
+	inlined(void), gathered(void), windows(void), large(void), resized(void), grouped(void), heard(void), agreed(void);
