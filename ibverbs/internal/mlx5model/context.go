@@ -28,16 +28,24 @@ type pages interface {
 	close()
 }
 
-// memory is that of a program. Addresses that are not mapped, or do not allow it, are
-// EFAULT, and ESRCH if there is none, since the program has ended.
-type memory interface {
+// storage is what the adapter reads and writes. Addresses that are not there, or do not
+// allow it, are EFAULT; ESRCH is of a program that has ended.
+type storage interface {
 	read(at uint64, b []byte) error
 	write(at uint64, b []byte) error
+}
+
+// memory is that of a program.
+type memory interface {
+	storage
 	// allows says whether all of a range is mapped, and writable if that is asked.
 	allows(at, n uint64, writable bool) bool
 	// ended says whether there is none. What the program made is there a little longer,
 	// until its files are closed.
 	ended() bool
+	// export is n bytes of an open file of the program's: EBADF if there is no such file, EINVAL if
+	// it has not so many or is no memory.
+	export(fd int32, off, n uint64) (exported, error)
 }
 
 // files is what a context can give its program.
@@ -81,7 +89,7 @@ func (c *context) close() {
 		case *qp:
 			o.gone()
 		case *mr:
-			delete(c.m.mrs, o.key)
+			o.gone()
 		case *cq:
 			delete(c.m.held, o)
 		case *mw:

@@ -112,6 +112,17 @@ func init() {
 			uapi.AttrQueryMRRespLength: {kind: out, size: 8},
 			uapi.AttrQueryMRRespIOVA:   {kind: out, size: 8, optional: true},
 		}, (*call).queryMR},
+		{uapi.ObjectMR, uapi.MethodRegDMABufMR}: {"REG_DMABUF_MR", map[uint16]attr{
+			uapi.AttrRegDMABufMRHandle:      {kind: newHandle},
+			uapi.AttrRegDMABufMRPDHandle:    {kind: handle},
+			uapi.AttrRegDMABufMROffset:      {kind: in, size: 8},
+			uapi.AttrRegDMABufMRLength:      {kind: in, size: 8},
+			uapi.AttrRegDMABufMRIOVA:        {kind: in, size: 8},
+			uapi.AttrRegDMABufMRFD:          {kind: in, size: 4},
+			uapi.AttrRegDMABufMRAccessFlags: {kind: in, size: 4, optional: true},
+			uapi.AttrRegDMABufMRRespLKey:    {kind: out, size: 4},
+			uapi.AttrRegDMABufMRRespRKey:    {kind: out, size: 4},
+		}, (*call).regDMABuf},
 		{uapi.ObjectMR, uapi.MethodMRDestroy}: destroys("MR_DESTROY", 0, (*call).destroyMR),
 		{uapi.ObjectMW, uapi.MethodMWDestroy}: destroys("MW_DESTROY", 0, (*call).deallocMW),
 		{uapi.ObjectMLX5UAR, uapi.MethodMLX5UARAlloc}: {"UAR_OBJ_ALLOC", map[uint16]attr{

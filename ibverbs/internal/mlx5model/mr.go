@@ -25,6 +25,7 @@ type mr struct {
 	key                uint32
 	iova, addr, length uint64
 	access             uint32
+	file               exported // of a dma-buf, whose addresses count from 0; nil for the program's memory
 }
 
 func (c *call) regMR(request []byte) ([]byte, error) {
@@ -106,7 +107,10 @@ func (c *call) reregMR(request []byte) ([]byte, error) {
 			return nil, syscall.EINVAL
 		}
 	}
-	if !c.pins(now.addr, now.length, now.access) {
+	switch {
+	case m.file != nil && (moves || (now.access^m.access)&^keepsKey != 0):
+		return nil, syscall.EOPNOTSUPP // Linux makes another registration, of the program's memory
+	case m.file == nil && !c.pins(now.addr, now.length, now.access):
 		return nil, syscall.EFAULT
 	}
 	if (now.access^m.access)&^keepsKey != 0 || now.length > m.length {
@@ -128,17 +132,17 @@ func (c *call) destroyMR() error {
 		return err
 	}
 	m.pd.used--
-	delete(c.m.mrs, m.key)
+	m.gone()
 	delete(c.objects, uint32(h))
 	return nil
 }
 
 // reach is the memory and the address that n bytes at an iova are, if a key of p
 // allows it.
-func (m *Model) reach(p *pd, key uint32, iova, n uint64, access uint32) (memory, uint64, bool) {
+func (m *Model) reach(p *pd, key uint32, iova, n uint64, access uint32) (storage, uint64, bool) {
 	r := m.mrs[key]
 	if r == nil || r.pd != p || r.access&access != access || iova < r.iova || iova-r.iova > r.length || n > r.length-(iova-r.iova) {
 		return nil, 0, false
 	}
-	return r.c.mem, r.addr + (iova - r.iova), true
+	return r.storage(), r.addr + (iova - r.iova), true
 }

@@ -73,7 +73,7 @@ func (c *call) deallocMW() error {
 // remote is the memory and the address that n bytes at an iova are, if a key that the peer
 // gave allows it: that of an MR, or of a window that this queue pair has bound. The MR
 // behind a window needs no remote rights.
-func (q *qp) remote(key uint32, iova, n uint64, access uint32) (memory, uint64, bool) {
+func (q *qp) remote(key uint32, iova, n uint64, access uint32) (storage, uint64, bool) {
 	w := q.c.m.mws[index(key)]
 	if w == nil {
 		return q.c.m.reach(q.pd, key, iova, n, access)

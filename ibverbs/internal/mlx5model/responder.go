@@ -104,7 +104,7 @@ func (q *qp) written(e *entry, b []byte) uint8 {
 
 // asked is the memory that a peer asks for, or the syndrome of a refusal. No bytes need
 // no key.
-func (q *qp) asked(e *entry, n uint64, access uint32) (memory, uint64, uint8) {
+func (q *qp) asked(e *entry, n uint64, access uint32) (storage, uint64, uint8) {
 	if q.attr.QPAccessFlags&access == 0 {
 		return nil, 0, mlx5prm.SyndromeRemoteInvalReqErr
 	}
