@@ -32,8 +32,7 @@ func memoryFile(t *testing.T, n int) (fd int, b []byte) {
 	return fd, b
 }
 
-// TestDMABuf has our driver write to memory that only a file is, and read from it. The keys
-// stay good when the program has closed the file.
+// TestDMABuf has our driver write to memory that only a file is, and read from it.
 func TestDMABuf(t *testing.T) {
 	const size, off, iova = 4 * pageSize, pageSize + 256, 1<<40 + 256
 	a := &actor{t: t}
@@ -76,4 +75,12 @@ func TestDMABuf(t *testing.T) {
 	}
 	a.must(mr.Close())
 	a.end()
+}
+
+// TestDMABufOfC has libmlx5 register a file that only the program has open.
+func TestDMABufOfC(t *testing.T) {
+	l := newLab(t, false)
+	if out := l.run(t, buildC(t, "testdata/dmabuf")); out != "registered\n" {
+		t.Errorf("%q", out)
+	}
 }
