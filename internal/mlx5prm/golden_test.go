@@ -17,8 +17,7 @@ const (
 )
 
 func goldenSegments() (c Ctrl, d Data, a AV) {
-	c.SetOp(0, 0xfffe, OpWriteImm)
-	c.SetQPNDS(0xabcd, 0x2a)
+	c.SetHead(0xfffe, OpWriteImm, 0xabcd, 0x2a)
 	c.Signature = 0x5a
 	c.FmCeSe = CtrlCQUpdate | CtrlSolicited | CtrlFence
 	c.Imm.Set(0x12345678)

@@ -30,13 +30,13 @@ func (c *Ctrl) QPN() uint32 { return c.QPNDS.Get() >> 8 }
 // DS is the length of the entry in units of DSUnit.
 func (c *Ctrl) DS() int { return int(c.QPNDS[3] & 0x3f) }
 
-// SetOp stores the first word.
-func (c *Ctrl) SetOp(opmod uint8, index uint16, opcode uint8) {
-	c.OpmodIdxOpcode.Set(uint32(opmod)<<24 | uint32(index)<<8 | uint32(opcode))
+// SetHead stores the first half, with opmod 0. ds has 6 bits.
+func (c *Ctrl) SetHead(index uint16, opcode uint8, qpn uint32, ds int) {
+	halves(c)[0].set((uint64(index)<<8|uint64(opcode))<<32 | uint64(qpn<<8|uint32(ds)))
 }
 
-// SetQPNDS stores the second word. ds has 6 bits.
-func (c *Ctrl) SetQPNDS(qpn uint32, ds int) { c.QPNDS.Set(qpn<<8 | uint32(ds)) }
+// SetFlags stores the second half: FmCeSe and Imm, without signature and stream.
+func (c *Ctrl) SetFlags(flags uint8, imm uint32) { halves(c)[1].set(uint64(flags)<<32 | uint64(imm)) }
 
 // RAddr is struct mlx5_wqe_raddr_seg.
 type RAddr struct {
@@ -44,6 +44,13 @@ type RAddr struct {
 	RAddr    BE64
 	RKey     BE32
 	Reserved BE32
+}
+
+// Set stores all of it.
+func (r *RAddr) Set(addr uint64, rkey uint32) {
+	h := halves(r)
+	h[0].set(addr)
+	h[1].set(uint64(rkey) << 32)
 }
 
 // Atomic is struct mlx5_wqe_atomic_seg.
@@ -60,6 +67,13 @@ type Data struct {
 	ByteCount BE32
 	LKey      BE32
 	Addr      BE64
+}
+
+// Set stores all of it.
+func (d *Data) Set(addr uint64, length, lkey uint32) {
+	h := halves(d)
+	h[0].set(uint64(length)<<32 | uint64(lkey))
+	h[1].set(addr)
 }
 
 // Inline is struct mlx5_wqe_inl_data_seg: the length with InlineSeg. The data

@@ -19,8 +19,8 @@
 // Where the other end is a processor (Soft-RoCE's rings, shared memory between
 // processes), StoreRelease publishes what was written before it and LoadAcquire
 // sees it. Where it is a device, the doorbell order is: write the entry,
-// [StoreFence], write the doorbell record, StoreFence, [Store64] to the doorbell
-// register. Before entries that a device wrote are read, the word that says
+// [OrderStores], write the doorbell record, [StoreFence], [Store64] to the doorbell
+// register. A record that no register comes after has StoreFence before it. Before entries that a device wrote are read, the word that says
 // they are there is loaded, then comes [LoadFence].
 //
 // # Pointers

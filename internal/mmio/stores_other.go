@@ -33,6 +33,9 @@ func CopyBlock(dst, src *[8]uint64) {
 // StoreFence orders stores among processors.
 func StoreFence() { fence.Add(1) }
 
+// OrderStores orders stores among processors.
+func OrderStores() { fence.Add(1) }
+
 // LoadFence orders loads among processors.
 func LoadFence() { fence.Add(1) }
 

@@ -82,10 +82,7 @@ func (v *view) scatter(off, end uint32, sgl []driver.SGE, most int) error {
 			continue
 		}
 		length += uint64(s.Length)
-		d := v.data(off)
-		d.ByteCount.Set(s.Length)
-		d.LKey.Set(s.LKey)
-		d.Addr.Set(s.Addr)
+		v.data(off).Set(s.Addr, s.Length, s.LKey)
 		off += mlx5prm.DSUnit
 	}
 	if length > maxMessage {

@@ -125,7 +125,7 @@ func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
 // next. A single one that is more than its head is copied into the register, if it fits,
 // as libmlx5 does unless MLX5_POST_SEND_PREFER_BF is 0.
 func (q *sendQueue) publish(n int) {
-	mmio.StoreFence()
+	mmio.OrderStores()
 	mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))
 	if size := q.lastSize; n == 1 && size > mlx5prm.DSUnit && size <= q.bell.room {
 		q.bell.flame(&q.view, q.lastAt, size)
@@ -208,10 +208,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 				continue
 			}
 			length += uint64(s.Length)
-			d := q.data(off)
-			d.ByteCount.Set(s.Length)
-			d.LKey.Set(s.LKey)
-			d.Addr.Set(s.Addr)
+			q.data(off).Set(s.Addr, s.Length, s.LKey)
 			off += mlx5prm.DSUnit
 		}
 		if length > maxMessage {
@@ -239,10 +236,8 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 		q.fence = mlx5prm.CtrlInitiatorSmallFence
 	}
 	ds := (off - start) / mlx5prm.DSUnit
-	c.SetOp(0, uint16(q.cur), op.code)
-	c.SetQPNDS(q.qpn, int(ds))
-	c.Signature, c.DCIStreamChannelID, c.FmCeSe = 0, mlx5prm.BE16{}, flags
-	c.Imm.Set(imm)
+	c.SetHead(uint16(q.cur), op.code, q.qpn, int(ds))
+	c.SetFlags(flags, imm)
 	q.head++
 	q.requests[q.cur&uint32(len(q.requests)-1)] = sent{id: wr.ID, head: q.head, op: op.wc}
 	q.cur += (ds + 3) / 4
@@ -272,10 +267,7 @@ func (q *sendQueue) address(off uint32, to *driver.Destination) error {
 }
 
 func (q *sendQueue) remote(off uint32, to *driver.Remote) uint32 {
-	r := q.raddr(off)
-	r.RAddr.Set(to.Addr)
-	r.RKey.Set(to.RKey)
-	r.Reserved = mlx5prm.BE32{}
+	q.raddr(off).Set(to.Addr, to.RKey)
 	return off + mlx5prm.DSUnit
 }
 

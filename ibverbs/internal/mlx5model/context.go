@@ -72,7 +72,7 @@ func (m *Model) open(mem memory, f files, p pages, trapped bool) *context {
 	defer m.mu.Unlock()
 	c := &context{m: m, mem: mem, files: f, pages: p, trapped: trapped, objects: map[uint32]any{}, uars: map[uint32]*uar{}, cqs: map[uint32]*cq{}, told: map[uint64]uint32{}}
 	m.contexts[c] = struct{}{}
-	if !m.running {
+	if !m.running && !m.config.Asleep {
 		m.running = true
 		go m.work()
 	}

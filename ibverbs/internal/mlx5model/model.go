@@ -15,6 +15,9 @@ type Config struct {
 	// nothing of. Both are called under the model's lock, so they must not call the
 	// model. Nil is nobody.
 	Log, Fault func(string)
+	// Asleep leaves the adapter half out: what is posted stays where it is. For benchmarks
+	// of posting and polling, which write completions themselves.
+	Asleep bool
 	// Trace is told what a program does: each ioctl with its attributes, each entry of a
 	// queue as it is executed, and each doorbell that is caught as it is rung, with what
 	// the records say then. It is called as Log is.

@@ -23,11 +23,11 @@ var mutants = []mutant{
 		"defer mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n"},
 	{"record one too far", "sendqueue.go", "mlx5prm.Word(q.cur&mlx5prm.CounterMask)", "mlx5prm.Word((q.cur+1)&mlx5prm.CounterMask)"},
 	{"no record of receives", "recvqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.head&mlx5prm.CounterMask))\n", "_ = q.record\n"},
-	{"wrong index", "sendqueue.go", "c.SetOp(0, uint16(q.cur), op.code)", "c.SetOp(0, uint16(q.cur)+1, op.code)"},
+	{"wrong index", "sendqueue.go", "c.SetHead(uint16(q.cur), ", "c.SetHead(uint16(q.cur)+1, "},
 	{"index counts requests", "sendqueue.go", "q.cur += (ds + 3) / 4", "q.cur++"},
-	{"ds too large", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn, int(ds)+1)"},
-	{"ds too small", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn, int(ds)-1)"},
-	{"wrong QPN", "sendqueue.go", "c.SetQPNDS(q.qpn, int(ds))", "c.SetQPNDS(q.qpn^1, int(ds))"},
+	{"ds too large", "sendqueue.go", "q.qpn, int(ds))", "q.qpn, int(ds)+1)"},
+	{"ds too small", "sendqueue.go", "q.qpn, int(ds))", "q.qpn, int(ds)-1)"},
+	{"wrong QPN", "sendqueue.go", "q.qpn, int(ds))", "q.qpn^1, int(ds))"},
 	{"inline data not marked", "sendqueue.go", "uint32(len(data)) | mlx5prm.InlineSeg", "uint32(len(data))"},
 	{"no completion asked for", "sendqueue.go", "flags |= mlx5prm.CtrlCQUpdate", "flags |= 0"},
 	{"list of a receive not ended", "recvqueue.go", "d.LKey.Set(mlx5prm.InvalidLKey)", "d.LKey.Set(0)"},
@@ -36,7 +36,7 @@ var mutants = []mutant{
 	{"completions not given back", "cq.go", "mmio.Store32(q.record, mlx5prm.Word(q.ci&mlx5prm.CIMask))\n", "_ = q.record\n"},
 	{"no record of the arm", "cq.go", "mmio.Store32(c.arm, mlx5prm.Word(w))\n", "_ = c.arm\n"},
 	{"another CQ armed", "cq.go", "mlx5prm.ArmRegister(w, c.num)", "mlx5prm.ArmRegister(w, c.num+1)"},
-	{"no fence before the record of sends", "sendqueue.go", "mmio.StoreFence()\n\tmmio.Store32", "mmio.Store32"},
+	{"no fence before the record of sends", "sendqueue.go", "mmio.OrderStores()\n\tmmio.Store32", "mmio.Store32"},
 	{"no fence before the record of receives", "recvqueue.go", "mmio.StoreFence()\n\tmmio.Store32", "mmio.Store32"},
 	{"no fence before the register", "uar.go", "mmio.StoreFence()\n\tmmio.Store64", "mmio.Store64"},
 	{"no fence behind the register", "uar.go", "mlx5prm.SendRegister(c))\n\tmmio.StoreFence()", "mlx5prm.SendRegister(c))"},
@@ -138,9 +138,10 @@ func buildTraced(t *testing.T, replace map[string]string) string {
 		t.Skip("the traced package mmio is that of amd64")
 	}
 	all := map[string]string{
-		"../../../internal/mmio/stores_asm.go": "testdata/traced/mmio.go",
-		"../../../internal/mmio/mmio_amd64.s":  "", // left out
-		"traced_linux_test.go":                 "testdata/traced/traced_linux_test.go",
+		"../../../internal/mmio/stores_asm.go":  "testdata/traced/mmio.go",
+		"../../../internal/mmio/mmio_amd64.s":   "", // left out
+		"../../../internal/mmio/order_amd64.go": "",
+		"traced_linux_test.go":                  "testdata/traced/traced_linux_test.go",
 	}
 	maps.Copy(all, replace)
 	return buildTest(t, all)

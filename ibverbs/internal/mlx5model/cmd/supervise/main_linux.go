@@ -1,7 +1,7 @@
 // Command supervise runs a program, unmodified and whatever it is written in, on the
 // model of a ConnectX adapter:
 //
-//	supervise [-trap] [-ethernet] ibv_devinfo -v
+//	supervise [-trap] [-ethernet] [-asleep] ibv_devinfo -v
 //	supervise sh -c 'ibv_rc_pingpong & sleep 1; ibv_rc_pingpong localhost'
 //
 // It ends with the status of the program, or 125 if it could not run it. 124 is for a
@@ -36,6 +36,7 @@ func run(args []string) int {
 	dir := flags.String("model", "", "`folder` of a model that another process serves; by default there is one of its own")
 	trap := flags.Bool("trap", false, "catch each store into a page of doorbells")
 	ethernet := flags.Bool("ethernet", false, "give the model of its own an Ethernet port, with addresses of RoCE")
+	asleep := flags.Bool("asleep", false, "have the model of its own execute nothing that is posted")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "usage: supervise [flags] program [arguments]")
 		flags.PrintDefaults()
@@ -59,7 +60,7 @@ func run(args []string) int {
 			return complain(err)
 		}
 		defer os.RemoveAll(own)
-		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Fault: fault}), own)
+		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Asleep: *asleep, Fault: fault}), own)
 		if err != nil {
 			return complain(err)
 		}

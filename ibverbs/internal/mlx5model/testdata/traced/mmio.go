@@ -16,6 +16,7 @@ const (
 	Register
 	Block
 	Stored
+	Ordered
 	Loaded
 )
 
@@ -44,6 +45,9 @@ func CopyBlock(dst, src *[8]uint64) {
 
 // StoreFence is that of the package.
 func StoreFence() { Traced(Stored, 0, 0) }
+
+// OrderStores is that of the package.
+func OrderStores() { Traced(Ordered, 0, 0) }
 
 // LoadFence is that of the package.
 func LoadFence() { Traced(Loaded, 0, 0) }

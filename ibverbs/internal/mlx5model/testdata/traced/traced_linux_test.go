@@ -31,7 +31,10 @@ type traced struct {
 	offset uint64
 }
 
-const fenced = "a store fence"
+const (
+	fenced  = "a store fence"
+	ordered = "an order of stores"
+)
 
 // MapRing notes where a page lies.
 func (k *watcher) MapRing(fd int, off int64, size int) (offheap.Span, error) {
@@ -61,6 +64,8 @@ func (k *watcher) told(what int, at uintptr, _ uint64) {
 		if k.owed { // which is the one behind the register, and orders nothing else
 			k.last, k.owed = "", false
 		}
+	case mmio.Ordered:
+		k.last = ordered
 	case mmio.Loaded:
 		k.loaded++
 		k.last = "a load fence"
@@ -93,8 +98,11 @@ func (k *watcher) record(at uint64) (name, want string) {
 	k.m.mu.Lock()
 	defer k.m.mu.Unlock()
 	for _, q := range k.m.qps {
-		if at == q.db || at == q.db+4 {
-			return fmt.Sprintf("a record of queue pair %#x", q.num), fenced
+		switch at {
+		case q.db: // has no register behind it
+			return fmt.Sprintf("the record of receives of queue pair %#x", q.num), fenced
+		case q.db + 4:
+			return fmt.Sprintf("the record of sends of queue pair %#x", q.num), ordered
 		}
 	}
 	for c := range k.m.contexts {
