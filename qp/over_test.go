@@ -62,7 +62,10 @@ func TestConnectOverFails(t *testing.T) {
 		{"speaks HTTP", func(_ *testing.T, c net.Conn, _ func()) { say(c, []byte("GET / HTTP/1.1\r\nHost: 10.0.0.1:4791\r\n")) }, nil, "version 71"},
 		{"tells what cannot be", func(t *testing.T, c net.Conn, _ func()) { say(c, info(t, func(i *Info) { i.MTU = 9 })) }, syscall.EINVAL, "MTU code 9"},
 		{"fails", func(t *testing.T, c net.Conn, _ func()) { say(c, append(info(t, func(*Info) {}), saysFailed)) }, errPeerFailed, "10.0.0.2"},
-		{"dies in the middle", func(t *testing.T, c net.Conn, _ func()) { say(c, info(t, func(*Info) {})); _ = c.Close() }, io.EOF, "the peer's word"},
+		{"dies in the middle", func(t *testing.T, c net.Conn, _ func()) {
+			_ = swap(c, info(t, func(*Info) {}), make([]byte, InfoSize))
+			_ = c.Close()
+		}, io.EOF, "the peer's word"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
