@@ -42,7 +42,7 @@ type QP struct {
 
 // queue is one of the two rings of a QP.
 type queue struct {
-	sync.Mutex
+	postLock
 	fault error  // why it takes no more: closed, overrun, device gone
 	full  *Error // built once: a full queue is an everyday answer
 }
@@ -84,6 +84,8 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 			return "", nil, v.explainQP(err, c.Type, config.Cap)
 		}
 		q.d, q.n, q.num, q.cap = d, n, d.Num(), d.Cap()
+		q.send.suit(d)
+		q.recv.suit(d)
 		name := fmt.Sprintf("QP %#x", q.num)
 		q.send.full = &Error{Op: "post send", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}
 		q.recv.full = &Error{Op: "post receive", Device: v.info.Name, Object: name, Err: driver.ErrQueueFull}

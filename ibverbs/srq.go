@@ -41,6 +41,7 @@ func (p *PD) CreateSRQ(c SRQConfig) (*SRQ, error) {
 			return "", nil, v.explainSRQ(err, c)
 		}
 		s.d, s.n, s.cap = d, n, d.Cap()
+		s.recv.suit(d)
 		s.recv.full = &Error{Op: postToSRQ, Device: v.info.Name, Object: n.name, Err: driver.ErrQueueFull}
 		return "", s.destroy, nil
 	}, s)

@@ -139,6 +139,14 @@ type SRQ interface {
 	baseSRQ()
 }
 
+// MemoryPoster is a QP or SRQ whose posts are loads and stores alone: no system call, no
+// wait for anybody. They are made under a lock that costs half of a sync.Mutex and whose
+// waiters look again rather than being woken.
+type MemoryPoster interface {
+	// PostsToMemory does nothing.
+	PostsToMemory()
+}
+
 // CompChannel delivers completion events.
 type CompChannel interface {
 	// Wait returns the Cookie of a CQ that had an event, acknowledged. One

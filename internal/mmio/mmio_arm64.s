@@ -48,6 +48,39 @@ TEXT ·CopyBlock(SB), NOSPLIT, $0-16
 	STP  (R8, R9), 48(R0)
 	RET
 
+// func PostWord(record *uint32, count uint32, reg *uint64, v uint64)
+TEXT ·PostWord(SB), NOSPLIT, $0-32
+	MOVD record+0(FP), R10
+	MOVW count+8(FP), R11
+	MOVD reg+16(FP), R0
+	MOVD v+24(FP), R1
+	DMB  OSHST
+	MOVW R11, (R10)
+	DMB  OSHST
+	MOVD R1, (R0)
+	DMB  OSHST
+	RET
+
+// func PostBlock(record *uint32, count uint32, dst, src *[8]uint64)
+TEXT ·PostBlock(SB), NOSPLIT, $0-32
+	MOVD record+0(FP), R10
+	MOVW count+8(FP), R11
+	MOVD dst+16(FP), R0
+	MOVD src+24(FP), R1
+	DMB  OSHST
+	MOVW R11, (R10)
+	LDP  0(R1), (R2, R3)
+	LDP  16(R1), (R4, R5)
+	LDP  32(R1), (R6, R7)
+	LDP  48(R1), (R8, R9)
+	DMB  OSHST
+	STP  (R2, R3), 0(R0)
+	STP  (R4, R5), 16(R0)
+	STP  (R6, R7), 32(R0)
+	STP  (R8, R9), 48(R0)
+	DMB  OSHST
+	RET
+
 // func StoreFence()
 TEXT ·StoreFence(SB), NOSPLIT, $0-0
 	DMB OSHST

@@ -26,6 +26,17 @@ func Store64(p *uint64, v uint64)
 //go:noescape
 func CopyBlock(dst, src *[8]uint64)
 
+// PostWord is OrderStores, Store32 of count to record, StoreFence, Store64 of v to reg and
+// StoreFence in one call: calls of assembly are not inlined, and are felt in a post.
+//
+//go:noescape
+func PostWord(record *uint32, count uint32, reg *uint64, v uint64)
+
+// PostBlock is PostWord with CopyBlock in the place of Store64.
+//
+//go:noescape
+func PostBlock(record *uint32, count uint32, dst, src *[8]uint64)
+
 // StoreFence makes what was stored before it visible to a device before what
 // is stored after it, and drains what sits in write-combining buffers: SFENCE
 // on amd64, DMB OSHST on arm64.

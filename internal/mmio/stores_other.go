@@ -30,6 +30,24 @@ func CopyBlock(dst, src *[8]uint64) {
 	}
 }
 
+// PostWord is OrderStores, Store32, StoreFence, Store64, StoreFence.
+func PostWord(record *uint32, count uint32, reg *uint64, v uint64) {
+	OrderStores()
+	Store32(record, count)
+	StoreFence()
+	Store64(reg, v)
+	StoreFence()
+}
+
+// PostBlock is OrderStores, Store32, StoreFence, CopyBlock, StoreFence.
+func PostBlock(record *uint32, count uint32, dst, src *[8]uint64) {
+	OrderStores()
+	Store32(record, count)
+	StoreFence()
+	CopyBlock(dst, src)
+	StoreFence()
+}
+
 // StoreFence orders stores among processors.
 func StoreFence() { fence.Add(1) }
 

@@ -23,6 +23,9 @@ func (m *Mutex) Lock() {
 	}
 }
 
+// TryLock takes the lock if nobody holds it, and says whether it did.
+func (m *Mutex) TryLock() bool { return atomic.CompareAndSwapUint32(&m.held, 0, 1) }
+
 // Unlock gives the lock back. It must be held. What the holder wrote is seen by
 // whoever takes it next: the store is a releasing one.
 func (m *Mutex) Unlock() { mmio.StoreRelease32(&m.held, 0) }

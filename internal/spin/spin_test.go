@@ -37,6 +37,18 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
+func TestTryLock(t *testing.T) {
+	var m spin.Mutex
+	if !m.TryLock() || m.TryLock() {
+		t.Error("it is taken once")
+	}
+	m.Unlock()
+	if !m.TryLock() {
+		t.Error("it is not free again")
+	}
+	m.Unlock()
+}
+
 func benchmark(b *testing.B, l sync.Locker) {
 	n := 0
 	for b.Loop() {

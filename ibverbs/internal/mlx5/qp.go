@@ -156,6 +156,9 @@ func (q *QP) PostSend(wrs []driver.SendWR) (n int, err error) {
 	return n, err
 }
 
+// PostsToMemory implements driver.MemoryPoster.
+func (q *QP) PostsToMemory() {}
+
 // PostRecv implements driver.QP. It makes no system call.
 func (q *QP) PostRecv(wrs []driver.RecvWR) (n int, err error) {
 	if q.srq != nil {

@@ -41,8 +41,11 @@ type sendKind struct {
 	fails    driver.QPState // what a request that fails leaves the QP in
 }
 
+// opsMost is a power of two, with which an index needs no other check.
+const opsMost = 16
+
 // ops is the device's opcode of an operation, and what its completion is of.
-var ops = [...]struct {
+var ops = [opsMost]struct {
 	code uint8
 	wc   driver.WCOpcode
 }{
@@ -125,16 +128,16 @@ func (q *sendQueue) write(wrs []driver.SendWR) (int, error) {
 // next. A single one that is more than its head is copied into the register, if it fits,
 // as libmlx5 does unless MLX5_POST_SEND_PREFER_BF is 0.
 func (q *sendQueue) publish(n int) {
-	mmio.OrderStores()
-	mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))
-	if size := q.lastSize; n == 1 && size > mlx5prm.DSUnit && size <= q.bell.room {
-		q.bell.flame(&q.view, q.lastAt, size)
+	count, size := mlx5prm.Word(q.cur&mlx5prm.CounterMask), q.lastSize
+	if n != 1 || size <= mlx5prm.DSUnit || size > q.bell.room {
+		q.bell.ring(q.record, count, q.ctrl(q.lastAt))
 		return
 	}
-	q.bell.ring(q.ctrl(q.lastAt))
+	q.bell.flame(q.record, count, &q.view, q.lastAt, size)
 }
 
-// put writes the next entry.
+// put writes the next entry. Posting is measured by the list of writes of one piece, so
+// what those do not need is looked for last or together.
 func (q *sendQueue) put(wr *driver.SendWR) error {
 	switch {
 	case wr.Flags&^knownFlags != 0:
@@ -143,57 +146,33 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 		return driver.ErrBadOpcode
 	case len(wr.SGL) > q.sge:
 		return driver.ErrTooManySGE
-	case wr.Inline != nil && len(wr.SGL) > 0:
-		return errInlineAndSGL
-	case len(wr.Inline) > q.inline:
-		return driver.ErrInlineTooBig
+	}
+	if wr.Inline != nil {
+		switch {
+		case len(wr.SGL) > 0:
+			return errInlineAndSGL
+		case len(wr.Inline) > q.inline:
+			return driver.ErrInlineTooBig
+		}
 	}
 	start := q.cur * mlx5prm.SendBB
 	c := q.ctrl(start)
 	off := start + mlx5prm.DSUnit
-	imm := wr.Imm
-	isAtomic := false
 	if q.datagram != nil {
 		if err := q.address(off, &wr.UD); err != nil {
 			return err
 		}
 		off += avSize
 	}
-	switch wr.Op {
-	case driver.OpSend:
-		imm = 0
-	case driver.OpBindMW, driver.OpLocalInv:
-		if len(wr.SGL) > 0 || len(wr.Inline) > 0 {
-			return errNoData
-		}
-		if wr.Op == driver.OpLocalInv {
-			q.qp.invalidate(imm)
-			q.putInvalidate(off)
-			off += invalidateSize
-			break
-		}
+	imm, isAtomic := uint32(0), false
+	if wr.Op == driver.OpWrite {
+		off = q.remote(off, &wr.Remote)
+	} else {
+		isAtomic = wr.Op == driver.OpCmpSwap || wr.Op == driver.OpFetchAdd
 		var err error
-		if imm, err = q.qp.bind(off, wr.Bind); err != nil {
+		if off, imm, err = q.putOperation(off, wr); err != nil {
 			return err
 		}
-		off += bindSize
-	case driver.OpWrite, driver.OpRead:
-		imm = 0
-		fallthrough
-	case driver.OpWriteWithImm:
-		off = q.remote(off, &wr.Remote)
-	case driver.OpCmpSwap, driver.OpFetchAdd:
-		imm, isAtomic = 0, true
-		off = q.remote(off, &wr.Remote)
-		a := q.atomic(off)
-		if wr.Op == driver.OpCmpSwap {
-			a.SwapAdd.Set(wr.Swap)
-			a.Compare.Set(wr.CompareAdd)
-		} else {
-			a.SwapAdd.Set(wr.CompareAdd)
-			a.Compare.Set(0)
-		}
-		off += mlx5prm.DSUnit
 	}
 	if len(wr.Inline) > 0 {
 		if isAtomic || wr.Op == driver.OpRead {
@@ -218,7 +197,7 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 			return errAtomicLength
 		}
 	}
-	op := &ops[wr.Op]
+	op := &ops[wr.Op%opsMost]
 	flags := q.always
 	if wr.Flags&driver.Signaled != 0 {
 		flags |= mlx5prm.CtrlCQUpdate
@@ -232,8 +211,10 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 		flags |= q.fence
 	}
 	// What follows a change of a key waits for it.
-	if q.fence = 0; op.code == mlx5prm.OpUMR {
+	if op.code == mlx5prm.OpUMR {
 		q.fence = mlx5prm.CtrlInitiatorSmallFence
+	} else if q.fence != 0 {
+		q.fence = 0
 	}
 	ds := (off - start) / mlx5prm.DSUnit
 	c.SetHead(uint16(q.cur), op.code, q.qpn, int(ds))
@@ -243,6 +224,42 @@ func (q *sendQueue) put(wr *driver.SendWR) error {
 	q.cur += (ds + 3) / 4
 	q.lastAt, q.lastSize = start, off-start
 	return nil
+}
+
+// putOperation writes what an operation other than OpWrite has between head and data. It
+// tells where the data go, and the immediate of the head.
+func (q *sendQueue) putOperation(off uint32, wr *driver.SendWR) (data, imm uint32, err error) {
+	switch wr.Op {
+	case driver.OpSendWithImm, driver.OpSendWithInv:
+		return off, wr.Imm, nil
+	case driver.OpBindMW, driver.OpLocalInv:
+		if len(wr.SGL) > 0 || len(wr.Inline) > 0 {
+			return 0, 0, errNoData
+		}
+		if wr.Op == driver.OpLocalInv {
+			q.qp.invalidate(wr.Imm)
+			q.putInvalidate(off)
+			return off + invalidateSize, wr.Imm, nil
+		}
+		imm, err = q.qp.bind(off, wr.Bind)
+		return off + bindSize, imm, err
+	case driver.OpRead:
+		return q.remote(off, &wr.Remote), 0, nil
+	case driver.OpWriteWithImm:
+		return q.remote(off, &wr.Remote), wr.Imm, nil
+	case driver.OpCmpSwap, driver.OpFetchAdd:
+		off = q.remote(off, &wr.Remote)
+		a := q.atomic(off)
+		if wr.Op == driver.OpCmpSwap {
+			a.SwapAdd.Set(wr.Swap)
+			a.Compare.Set(wr.CompareAdd)
+		} else {
+			a.SwapAdd.Set(wr.CompareAdd)
+			a.Compare.Set(0)
+		}
+		return off + mlx5prm.DSUnit, 0, nil
+	}
+	return off, 0, nil
 }
 
 const avSize = 48

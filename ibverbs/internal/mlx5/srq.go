@@ -170,6 +170,9 @@ func (q *sharedQueue) complete(wc *driver.WC, counter uint16) {
 	}
 }
 
+// PostsToMemory implements driver.MemoryPoster.
+func (s *SRQ) PostsToMemory() {}
+
 // PostRecv implements driver.SRQ. It makes no system call.
 func (s *SRQ) PostRecv(wrs []driver.RecvWR) (int, error) {
 	n, err := s.q.write(wrs)

@@ -21,26 +21,30 @@ type doorbell struct {
 	room uint32
 }
 
-// ring tells the device of the entry that c is the head of, after its doorbell
-// record was stored. The last fence empties the buffers of a write-combining
-// mapping.
-func (d *doorbell) ring(c *mlx5prm.Ctrl) {
-	mmio.StoreFence()
-	mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c))
-	mmio.StoreFence()
+// ring stores the doorbell record, count, and tells the device of the entry that c is
+// the head of. The last fence empties the buffers of a write-combining mapping.
+func (d *doorbell) ring(record *uint32, count uint32, c *mlx5prm.Ctrl) {
+	mmio.PostWord(record, count, d.reg[d.turn&1], mlx5prm.SendRegister(c))
 	d.turn ^= 1
 }
 
-// flame hands the entry of n bytes at off of the ring to the device: the copy is the
-// doorbell too, and the device need not fetch the entry. n is at most room.
-func (d *doorbell) flame(v *view, off, n uint32) {
-	mmio.StoreFence()
+// flame stores the doorbell record, count, and hands the entry of n bytes at off of the
+// ring to the device: the copy is the doorbell too, and the device need not fetch the
+// entry. n is at most room.
+func (d *doorbell) flame(record *uint32, count uint32, v *view, off, n uint32) {
 	dst := openView(d.reg[d.turn&1])
+	d.turn ^= 1
+	if n <= mlx5prm.SendBB {
+		mmio.PostBlock(record, count, dst.block(0), v.block(off))
+		return
+	}
+	mmio.OrderStores()
+	mmio.Store32(record, count)
+	mmio.StoreFence()
 	for at := uint32(0); at < n; at += mlx5prm.SendBB {
 		mmio.CopyBlock(dst.block(at), v.block(off+at))
 	}
 	mmio.StoreFence()
-	d.turn ^= 1
 }
 
 // doorbellsPerUAR is how many a UAR of 4096 bytes has for entries like ours.

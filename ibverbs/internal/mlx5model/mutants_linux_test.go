@@ -17,10 +17,13 @@ import (
 // mutant is a fault to plant in the driver: one text of a file for another.
 type mutant struct{ name, file, old, planted string }
 
+// How a post stores its record and its register: by a word, and by a copy of an entry of one block.
+const (
+	postWord  = "mmio.PostWord(record, count, d.reg[d.turn&1], mlx5prm.SendRegister(c))"
+	postBlock = "mmio.PostBlock(record, count, dst.block(0), v.block(off))"
+)
+
 var mutants = []mutant{
-	{"no record of sends", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n", "_ = q.record\n"},
-	{"record behind the doorbell", "sendqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n",
-		"defer mmio.Store32(q.record, mlx5prm.Word(q.cur&mlx5prm.CounterMask))\n"},
 	{"record one too far", "sendqueue.go", "mlx5prm.Word(q.cur&mlx5prm.CounterMask)", "mlx5prm.Word((q.cur+1)&mlx5prm.CounterMask)"},
 	{"no record of receives", "recvqueue.go", "mmio.Store32(q.record, mlx5prm.Word(q.head&mlx5prm.CounterMask))\n", "_ = q.record\n"},
 	{"wrong index", "sendqueue.go", "c.SetHead(uint16(q.cur), ", "c.SetHead(uint16(q.cur)+1, "},
@@ -36,14 +39,34 @@ var mutants = []mutant{
 	{"completions not given back", "cq.go", "mmio.Store32(q.record, mlx5prm.Word(q.ci&mlx5prm.CIMask))\n", "_ = q.record\n"},
 	{"no record of the arm", "cq.go", "mmio.Store32(c.arm, mlx5prm.Word(w))\n", "_ = c.arm\n"},
 	{"another CQ armed", "cq.go", "mlx5prm.ArmRegister(w, c.num)", "mlx5prm.ArmRegister(w, c.num+1)"},
-	{"no fence before the record of sends", "sendqueue.go", "mmio.OrderStores()\n\tmmio.Store32", "mmio.Store32"},
 	{"no fence before the record of receives", "recvqueue.go", "mmio.StoreFence()\n\tmmio.Store32", "mmio.Store32"},
-	{"no fence before the register", "uar.go", "mmio.StoreFence()\n\tmmio.Store64", "mmio.Store64"},
-	{"no fence behind the register", "uar.go", "mlx5prm.SendRegister(c))\n\tmmio.StoreFence()", "mlx5prm.SendRegister(c))"},
-	{"no fence before a copied entry", "uar.go", "mmio.StoreFence()\n\tdst :=", "dst :="},
+	{"no record of a post", "uar.go", postWord,
+		"_ = record; mmio.StoreFence(); mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c)); mmio.StoreFence()"},
+	{"record behind a post", "uar.go", postWord,
+		"mmio.StoreFence(); mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c)); mmio.StoreFence(); mmio.Store32(record, count)"},
+	{"no fence before the record of a post", "uar.go", postWord,
+		"mmio.Store32(record, count); mmio.StoreFence(); mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c)); mmio.StoreFence()"},
+	{"no fence before a post", "uar.go", postWord,
+		"mmio.OrderStores(); mmio.Store32(record, count); mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c)); mmio.StoreFence()"},
+	{"no fence behind a post", "uar.go", postWord,
+		"mmio.OrderStores(); mmio.Store32(record, count); mmio.StoreFence(); mmio.Store64(d.reg[d.turn&1], mlx5prm.SendRegister(c))"},
+	{"no record of a copied entry", "uar.go", postBlock,
+		"_ = record; mmio.StoreFence(); mmio.CopyBlock(dst.block(0), v.block(off)); mmio.StoreFence()"},
+	{"record behind a copied entry", "uar.go", postBlock,
+		"mmio.StoreFence(); mmio.CopyBlock(dst.block(0), v.block(off)); mmio.StoreFence(); mmio.Store32(record, count)"},
+	{"no fence before the record of a copied entry", "uar.go", postBlock,
+		"mmio.Store32(record, count); mmio.StoreFence(); mmio.CopyBlock(dst.block(0), v.block(off)); mmio.StoreFence()"},
+	{"no fence before a copied entry", "uar.go", postBlock,
+		"mmio.OrderStores(); mmio.Store32(record, count); mmio.CopyBlock(dst.block(0), v.block(off)); mmio.StoreFence()"},
+	{"no fence behind a copied entry", "uar.go", postBlock,
+		"mmio.OrderStores(); mmio.Store32(record, count); mmio.StoreFence(); mmio.CopyBlock(dst.block(0), v.block(off))"},
+	{"copy of another entry", "uar.go", postBlock,
+		"mmio.PostBlock(record, count, dst.block(0), dst.block(0))"},
+	{"no fence before the record of a long entry", "uar.go", "mmio.OrderStores()\n\tmmio.Store32", "mmio.Store32"},
+	{"no fence before a long entry", "uar.go", "mmio.Store32(record, count)\n\tmmio.StoreFence()", "mmio.Store32(record, count)"},
 	{"copy of another block", "uar.go", "v.block(off+at))", "v.block(off))"},
 	{"copy without its last block", "uar.go", "at < n; at += mlx5prm.SendBB", "at == 0 || at+mlx5prm.SendBB < n; at += mlx5prm.SendBB"},
-	{"no fence behind a copied entry", "uar.go", "v.block(off+at))\n\t}\n\tmmio.StoreFence()", "v.block(off+at))\n\t}"},
+	{"no fence behind a long entry", "uar.go", "v.block(off+at))\n\t}\n\tmmio.StoreFence()", "v.block(off+at))\n\t}"},
 	{"no fence before the arm", "cq.go", "mlx5prm.Word(w))\n\tmmio.StoreFence()", "mlx5prm.Word(w))"},
 	{"no fence before what a completion says", "cq.go", "mmio.LoadFence()\n\treturn true", "return true"},
 	{"no fence before completions are given back", "cq.go", "mmio.LoadFence()\n\tmmio.Store32", "mmio.Store32"},

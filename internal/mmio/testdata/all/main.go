@@ -10,5 +10,5 @@ import (
 
 func main() {
 	fmt.Println(mmio.LoadAcquire32, mmio.LoadAcquire64, mmio.StoreRelease32, mmio.StoreRelease64,
-		mmio.Store32, mmio.Store64, mmio.CopyBlock, mmio.StoreFence, mmio.OrderStores, mmio.LoadFence, mmio.FullFence)
+		mmio.Store32, mmio.Store64, mmio.CopyBlock, mmio.PostWord, mmio.PostBlock, mmio.StoreFence, mmio.OrderStores, mmio.LoadFence, mmio.FullFence)
 }

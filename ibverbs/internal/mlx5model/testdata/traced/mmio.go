@@ -43,6 +43,24 @@ func CopyBlock(dst, src *[8]uint64) {
 	}
 }
 
+// PostWord is told as what it is made of.
+func PostWord(record *uint32, count uint32, reg *uint64, v uint64) {
+	OrderStores()
+	Store32(record, count)
+	StoreFence()
+	Store64(reg, v)
+	StoreFence()
+}
+
+// PostBlock is told likewise.
+func PostBlock(record *uint32, count uint32, dst, src *[8]uint64) {
+	OrderStores()
+	Store32(record, count)
+	StoreFence()
+	CopyBlock(dst, src)
+	StoreFence()
+}
+
 // StoreFence is that of the package.
 func StoreFence() { Traced(Stored, 0, 0) }
 
