@@ -52,7 +52,7 @@ func (t *tool) cobra(out cli.IO) *cobra.Command {
 		Short: "compare posting and polling with libmlx5's, on a model of an adapter",
 		Long: `Measures PostSend and Poll of our driver of ConnectX adapters, libmlx5's ibv_post_send and ibv_poll_cq, and these through cgo, by turns
 on a model of an adapter that executes nothing, and tells the ratios of figures of one round.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 	}
 	fs := c.Flags()
 	fs.SortFlags = false
