@@ -82,7 +82,11 @@ func (e *end) open(network softroce.Network, addr netip.Addr) (err error) {
 		}
 		e.qps = append(e.qps, q)
 	}
-	e.ref, err = newReference()
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if network == nil {
+		local = e.qps[0].Info().GID.Addr()
+	}
+	e.ref, err = newReference(local)
 	return err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/purerdma/purerdma/bench/control"
@@ -47,12 +48,18 @@ type place struct {
 	Ports ports
 }
 
-// ports are those of the reference's sockets.
-type ports struct{ Stream, Polled, Waited int }
+// ports are those of the reference's sockets, at an IPv4 address.
+type ports struct {
+	Addr                   netip.Addr
+	Stream, Polled, Waited int
+}
 
 func (p place) check(o orders) error {
 	if p.Len != memory || p.RKey == 0 || p.Addr == 0 || p.QPs != o.queuePairs() {
 		return fmt.Errorf("%d bytes of memory at %#x, %d queue pairs: %w", p.Len, p.Addr, p.QPs, control.ErrProtocol)
+	}
+	if !p.Ports.Addr.Is4() {
+		return fmt.Errorf("the UDP sockets' address %v: %w", p.Ports.Addr, control.ErrProtocol)
 	}
 	for _, n := range []int{p.Ports.Stream, p.Ports.Polled, p.Ports.Waited} {
 		if n < 1 || n > 65535 {

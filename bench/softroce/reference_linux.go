@@ -23,6 +23,7 @@ type reference struct {
 	polledTo           unix.SockaddrInet4
 	waited             *net.UDPConn
 	waitedTo           netip.AddrPort
+	local              [4]byte
 	window             int
 	buf                []byte
 }
@@ -37,16 +38,17 @@ const (
 	maxWindow = 1 << 20
 )
 
-func newReference() (*reference, error) {
-	r := &reference{streamFD: -1, polledFD: -1, buf: make([]byte, 1<<21)}
+// newReference has its sockets at the address of the device, which costs the kernel what the device's costs it.
+func newReference(local netip.Addr) (*reference, error) {
+	r := &reference{streamFD: -1, polledFD: -1, buf: make([]byte, 1<<21), local: local.As4()}
 	var err error
-	if r.streamFD, err = udpSocket(true); err != nil {
+	if r.streamFD, err = r.socket(true); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	if r.polledFD, err = udpSocket(false); err != nil {
+	if r.polledFD, err = r.socket(false); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	if r.waited, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+	if r.waited, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	granted, err := unix.GetsockoptInt(r.streamFD, unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -57,8 +59,8 @@ func newReference() (*reference, error) {
 	return r, nil
 }
 
-// udpSocket is a socket at a free port of loopback.
-func udpSocket(merges bool) (int, error) {
+// socket is one at a free port.
+func (r *reference) socket(merges bool) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
@@ -73,7 +75,7 @@ func udpSocket(merges bool) (int, error) {
 			return -1, errors.Join(os.NewSyscallError("setsockopt", err), unix.Close(fd))
 		}
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: r.local}); err != nil {
 		return -1, errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
 	}
 	return fd, nil
@@ -87,14 +89,14 @@ func portOf(fd int) int {
 }
 
 func (r *reference) ports() ports {
-	return ports{Stream: portOf(r.streamFD), Polled: portOf(r.polledFD), Waited: r.waited.LocalAddr().(*net.UDPAddr).Port}
+	return ports{Addr: netip.AddrFrom4(r.local), Stream: portOf(r.streamFD), Polled: portOf(r.polledFD), Waited: r.waited.LocalAddr().(*net.UDPAddr).Port}
 }
 
 func (r *reference) connect(p ports) error {
-	local := [4]byte{127, 0, 0, 1}
-	r.polledTo = unix.SockaddrInet4{Addr: local, Port: p.Polled}
-	r.waitedTo = netip.AddrPortFrom(netip.AddrFrom4(local), uint16(p.Waited))
-	return os.NewSyscallError("connect", unix.Connect(r.streamFD, &unix.SockaddrInet4{Addr: local, Port: p.Stream}))
+	to := p.Addr.As4()
+	r.polledTo = unix.SockaddrInet4{Addr: to, Port: p.Polled}
+	r.waitedTo = netip.AddrPortFrom(p.Addr, uint16(p.Waited))
+	return os.NewSyscallError("connect", unix.Connect(r.streamFD, &unix.SockaddrInet4{Addr: to, Port: p.Stream}))
 }
 
 func (r *reference) Close() error {

@@ -5,13 +5,14 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 )
 
 // reference needs Linux: segmentation by the kernel is what it measures.
 type reference struct{}
 
-func newReference() (*reference, error) {
+func newReference(netip.Addr) (*reference, error) {
 	return nil, errors.New("the reference needs Linux's UDP_SEGMENT and UDP_GRO")
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -70,14 +71,14 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestHostilePlace(t *testing.T) {
-	good := place{Addr: 1, RKey: 1, Len: memory, QPs: special + 3, Ports: ports{1, 2, 3}}
+	good := place{Addr: 1, RKey: 1, Len: memory, QPs: special + 3, Ports: ports{netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1, 2, 3}}
 	o := orders{QPs: 3}
 	if err := good.check(o); err != nil {
 		t.Fatal(err)
 	}
 	for _, change := range []func(*place){
 		func(p *place) { p.Len-- }, func(p *place) { p.RKey = 0 }, func(p *place) { p.Addr = 0 }, func(p *place) { p.QPs = 1 << 30 },
-		func(p *place) { p.Ports.Polled = 0 }, func(p *place) { p.Ports.Waited = 1 << 16 },
+		func(p *place) { p.Ports.Addr = netip.Addr{} }, func(p *place) { p.Ports.Polled = 0 }, func(p *place) { p.Ports.Waited = 1 << 16 },
 	} {
 		p := good
 		change(&p)

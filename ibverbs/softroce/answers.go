@@ -84,6 +84,9 @@ func (q *qp) advance(w *request, to uint32) bool {
 		r.unaPacket = 0
 		q.completeSend(driver.Success, n)
 		q.completeLocal()
+		if q.sq.done == q.sq.posted {
+			q.resp.replies.noneLeft()
+		}
 		if q.attr.State == driver.StateErr {
 			return false
 		}

@@ -30,7 +30,12 @@
 // goroutines that spin on every processor keep nobody from taking packets, and an
 // answer that is polled for wakes no thread. Such a poll is a system call. Who
 // polls memory that a peer writes should poll a CQ as well. An ACK of a write that
-// a poll took waits up to 0.1 ms for a request to go with.
+// a poll took waits up to 0.1 ms for a request to go with. Where two programs that poll
+// answer each other's writes, it then stays behind the request and stands for up to 8
+// writes, as long as the peer goes on without it: it goes out after 16 more polls,
+// 0.1 to 0.2 ms after the program has stopped to poll, when the requests of this end have
+// all completed, or when the queue pair is closed. Where the local ACK time-out is
+// below 1 ms none stays behind.
 //
 // Lost packets are sent again from the one that is missing on (go-back-N). A peer
 // that is silent ends a connection after RetryCnt+1 time-outs of

@@ -31,6 +31,8 @@ type engine struct {
 
 	// polls counts those of CQs that had the link looked at.
 	polls atomic.Uint64
+	// sleeps says that the receiving goroutine sleeps on the link, and no poll has woken it.
+	sleeps atomic.Bool
 	// handover ends the rest that the receiving goroutine takes meanwhile.
 	handover chan struct{}
 

@@ -30,21 +30,24 @@ type receiver struct {
 	e      *engine
 	shared link.Shared // nil where only the goroutine takes packets
 
-	mu      sync.Mutex // held by who takes packets; queue pairs' locks come after it
-	batch   [recvBatch]link.Datagrams
-	want    int // that the next poll takes: looking for several costs more
-	qp      *qp // locked
-	qpn     uint32
-	dirty   []*qp   // those that have something to send when the batch is through
-	owing   []*qp   // those whose ACK waits for a request to go with
-	flows   []*flow // of the batch, that somebody waits for
-	acks    burst
-	late    *time.Timer // pays owing
-	lateSet bool
-	paths   [pathSlots]knownPath
-	self    netip.AddrPort
-	exact   bool // the link shows the Identification
-	p       packet
+	mu        sync.Mutex // held by who takes packets; queue pairs' locks come after it
+	batch     [recvBatch]link.Datagrams
+	want      int // that the next poll takes: looking for several costs more
+	qp        *qp // locked
+	qpn       uint32
+	dirty     []*qp   // those that have something to send when the batch is through
+	owing     []*qp   // those whose ACK waits for a request to go with, or for the peer's next
+	payAt     uint64  // the engine's polls when payAcks finds something to do
+	flows     []*flow // of the batch, that somebody waits for
+	acks      burst
+	late      *time.Timer // pays owing
+	lateSet   bool
+	latePolls uint64 // the engine's polls when it was set
+	unslept   int    // batches that polls took while the goroutine slept
+	paths     [pathSlots]knownPath
+	self      netip.AddrPort
+	exact     bool // the link shows the Identification
+	p         packet
 }
 
 const (
@@ -205,9 +208,12 @@ func (r *receiver) settle(defers bool) {
 				r.flows = append(r.flows, f)
 			}
 			q.settle(&r.acks, defers)
-			if defers && !q.owing && q.resp.replies.owesAck() {
-				q.owing = true
-				r.owing = append(r.owing, q)
+			if defers && q.resp.replies.owesAck() {
+				r.payAt = 0
+				if !q.owing {
+					q.owing = true
+					r.owing = append(r.owing, q)
+				}
 			}
 		}
 		r.dirty[i] = nil
@@ -222,19 +228,4 @@ func (r *receiver) settle(defers bool) {
 		r.flows[i] = nil
 	}
 	r.flows = r.flows[:0]
-}
-
-// payAcks sends the ACKs that have waited.
-func (r *receiver) payAcks() {
-	for i, q := range r.owing {
-		q.mu.Lock()
-		q.owing = false
-		if !q.closed && q.resp.replies.owesAck() {
-			q.addAck(&r.acks)
-		}
-		q.mu.Unlock()
-		r.owing[i] = nil
-	}
-	r.owing = r.owing[:0]
-	r.acks.flush(r.e)
 }

@@ -17,6 +17,7 @@ type replies struct {
 	ack       bool // asked for
 	prompt    bool // a program was told of what it acknowledges, and may end at once
 	unacked   int  // packets since the last ACK
+	hold      hold
 	nak       wire.Syndrome
 	nakIsOwed bool
 }
@@ -47,7 +48,7 @@ const (
 
 // start makes room for limit answers, again in the memory of old.
 func (s *replies) start(old replies, limit int) {
-	*s = replies{saved: old.saved, jobs: old.jobs[:0]}
+	*s = replies{saved: old.saved, jobs: old.jobs[:0], hold: hold{credit: holdCost}}
 	if len(s.saved) != limit {
 		s.saved = make([]reply, limit)
 	}
@@ -57,13 +58,18 @@ func (s *replies) start(old replies, limit int) {
 // stop forgets what is owed.
 func (s *replies) stop() {
 	s.jobs, s.head = s.jobs[:0], 0
-	s.ack, s.prompt, s.nakIsOwed, s.unacked = false, false, false, 0
+	s.nakIsOwed = false
+	s.acked()
 }
+
+// acked notes that an answer went out which acknowledges all before it.
+func (s *replies) acked() { s.ack, s.prompt, s.hold.on, s.unacked = false, false, false, 0 }
 
 func (s *replies) busy() bool { return s.head < len(s.jobs) }
 
 // acknowledge notes a packet that was executed.
 func (s *replies) acknowledge(p *packet) {
+	s.hold.proceeded()
 	s.unacked++
 	if p.BTH().AckReq() || s.unacked >= ackAtLeast {
 		s.ack = true
@@ -158,6 +164,7 @@ func (q *qp) duplicate(p *packet) {
 	s := &q.resp.replies
 	if isSendOrWrite(p.op) {
 		s.ack = true
+		s.hold.waited()
 		return
 	}
 	r := s.find(p.psn)
@@ -219,7 +226,7 @@ func (q *qp) serve(budget int) {
 			q.refuse(v)
 			return
 		}
-		s.ack, s.prompt, s.unacked = false, false, 0 // an answer acknowledges all before it
+		s.acked()
 		budget--
 		if r.at++; r.at == r.packets {
 			s.head++
@@ -306,7 +313,8 @@ func (q *qp) addAck(b *burst) {
 // putAck adds an ACK or NAK for packet psn.
 func (q *qp) putAck(b *burst, s wire.Syndrome, psn wire.PSN) {
 	r := &q.resp.replies
-	r.ack, r.prompt, r.nakIsOwed, r.unacked = false, false, false, 0
+	r.nakIsOwed = false
+	r.acked()
 	b.add(q, wire.RCAck, 0, psn, 0).AETH().Put(s, q.resp.msn)
 }
 

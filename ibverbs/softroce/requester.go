@@ -126,10 +126,13 @@ func (q *qp) transmit() {
 		q.req.sinceAckReq = 0
 	}
 	if b.sendBuffer != nil && q.resp.replies.owesAck() {
-		if b.n == len(b.last.Bytes()) {
+		alone := b.n == len(b.last.Bytes())
+		if alone {
 			b.endRun() // one packet arrives sooner, and is read sooner, than a run of two
 		}
-		q.addAck(&b) // it is the shortest packet that there is, so that it fits at the end of a run
+		if !alone || !q.holdsAck() {
+			q.addAck(&b) // it is the shortest packet that there is, so that it fits at the end of a run
+		}
 	}
 	b.flush(q.e)
 	q.completeLocal()

@@ -23,6 +23,14 @@ const (
 	// restFor is how long a rest is, and twice of it the longest time that packets
 	// may wait when polls stop.
 	restFor = 500 * time.Microsecond
+	// rouseAfter is how often polls have taken packets while the goroutine sleeps on the
+	// link when they wake it, to rest beside it: it would not run before the runtime looks
+	// at its network poller, up to 10 ms later, and meanwhile the sleep makes each packet
+	// dearer for both ends.
+	rouseAfter = 4
+	// pollLooks is how often a poll looks: what comes while one goes back to its program
+	// waits until the next is here.
+	pollLooks = 2
 	// ackLater is how long an ACK waits for a request to go with when polls stop.
 	ackLater = 100 * time.Microsecond
 )
@@ -34,21 +42,25 @@ func (e *engine) poll() bool {
 	if r.shared == nil {
 		return false
 	}
-	e.polls.Add(1)
+	polls := e.polls.Add(1)
 	if !r.mu.TryLock() {
 		return true // somebody takes packets just now
 	}
-	came := r.look()
+	came := r.look(polls)
 	r.mu.Unlock()
 	return came
 }
 
 // look is what a poll does, under the lock.
-func (r *receiver) look() bool {
-	if len(r.owing) > 0 {
-		r.payAcks()
+func (r *receiver) look(polls uint64) bool {
+	if len(r.owing) > 0 && polls >= r.payAt {
+		r.payAcks(false)
 	}
 	n, err := r.shared.TryRecv(r.batch[:r.want])
+	for more := pollLooks - 1; n == 0 && err == nil && more > 0; more-- {
+		r.want = 1
+		n, err = r.shared.TryRecv(r.batch[:1])
+	}
 	if n == 0 || err != nil {
 		r.want = 1
 		return false
@@ -56,11 +68,18 @@ func (r *receiver) look() bool {
 	if n == r.want {
 		r.want = min(2*n, pollBatch)
 	}
+	if e := r.e; e.sleeps.Load() {
+		if r.unslept++; r.unslept >= rouseAfter && e.sleeps.CompareAndSwap(true, false) {
+			r.shared.Rouse()
+		}
+	} else {
+		r.unslept = 0
+	}
 	// A request that the program sends now takes the ACK along. If none does, the
 	// next poll sends it, or else the timer.
 	r.through(n, true)
 	if len(r.owing) > 0 && !r.lateSet {
-		r.lateSet = true
+		r.lateSet, r.latePolls = true, polls
 		r.late.Reset(ackLater)
 	}
 	return true
@@ -75,8 +94,12 @@ func (e *engine) receiveInTurn() {
 		case polled:
 			e.leaveToPolls(rest)
 		case quiet:
+			e.sleeps.Store(true)
 			if e.rx.shared.Await() != nil {
 				return
+			}
+			if !e.sleeps.Swap(false) {
+				e.leaveToPolls(rest)
 			}
 		case closed:
 			return
@@ -155,16 +178,3 @@ func (e *engine) leaveToPolls(rest *time.Timer) {
 // it runs in what is left of the time slice of the one before it, mostly one that
 // polls and has used it up. It would be stopped at once, and with the lock.
 func freshSlice() { runtime.Gosched() }
-
-// payLate sends the ACKs of a program that has stopped to poll. It does not wait for
-// the lock, as takeBatch does not.
-func (r *receiver) payLate() {
-	freshSlice()
-	if !r.mu.TryLock() {
-		r.late.Reset(ackLater)
-		return
-	}
-	defer r.mu.Unlock()
-	r.lateSet = false
-	r.payAcks()
-}

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -75,4 +76,77 @@ func TestUDPAwait(t *testing.T) {
 		t.Fatalf("the port is not free after Close: %v", err)
 	}
 	again.Close()
+}
+
+// Rouse ends an Await, and no other one.
+func TestUDPRouse(t *testing.T) {
+	a, b := listen(t, UDPConfig{}), listen(t, UDPConfig{})
+	if !b.Awaits() {
+		t.Skip("not on this system")
+	}
+	batch := make([]Datagrams, 4)
+	one := stretch(b.LocalAddr(), 0, 1, 16)
+	b.Rouse() // nobody sleeps
+	for range 50 {
+		woken := make(chan error, 1)
+		go func() { woken <- b.Await() }()
+		for roused := false; !roused; {
+			b.Rouse()
+			select {
+			case err := <-woken:
+				if err != nil {
+					t.Fatal(err)
+				}
+				roused = true
+			default:
+				runtime.Gosched()
+			}
+		}
+		b.Rouse()
+		sendAll(t, a, one)
+		if err := b.Await(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.TryRecv(batch); n != 1 || err != nil {
+			t.Fatalf("after Await: %d packets, %v", n, err)
+		}
+	}
+}
+
+// Whoever takes packets, rouses and closes may do so at any time.
+func TestUDPRouseAtAnyTime(t *testing.T) {
+	a, b := listen(t, UDPConfig{}), listen(t, UDPConfig{})
+	if !b.Awaits() {
+		t.Skip("not on this system")
+	}
+	slept := make(chan error, 1)
+	go func() {
+		for {
+			if err := b.Await(); err != nil {
+				slept <- err
+				return
+			}
+		}
+	}()
+	batch := make([]Datagrams, 4)
+	one := stretch(b.LocalAddr(), 0, 1, 16)
+	for i := range 2000 {
+		if i%3 == 0 {
+			sendAll(t, a, one)
+		}
+		if _, err := b.TryRecv(batch); err != nil {
+			t.Fatal(err)
+		}
+		b.Rouse()
+		if i%16 == 0 {
+			runtime.Gosched()
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.Rouse()
+	if err := <-slept; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
 }

@@ -123,6 +123,13 @@ func (c *Capture) Await() error {
 	return errors.ErrUnsupported
 }
 
+// Rouse ends an Await of the link.
+func (c *Capture) Rouse() {
+	if s, ok := c.Link.(Shared); ok {
+		s.Rouse()
+	}
+}
+
 // OnPort watches the port of the link, if that can change.
 func (c *Capture) OnPort(f func(up bool)) {
 	if p, ok := c.Link.(PortWatcher); ok {

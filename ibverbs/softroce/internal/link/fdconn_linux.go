@@ -31,8 +31,11 @@ type fdConn struct {
 	epollFD int        // that of epoll, to use while begin holds up Close
 	wait    syscall.RawConn
 
-	event [1]unix.EpollEvent // of the one who waits
-	ready func(fd uintptr) bool
+	armMu  sync.Mutex         // for what changes armed
+	armed  bool               // epoll knows the socket
+	roused bool               // no longer, and a deadline ends the wait
+	event  [1]unix.EpollEvent // of the one who waits
+	ready  func(fd uintptr) bool
 }
 
 var _ syscall.RawConn = (*fdConn)(nil)
@@ -132,12 +135,12 @@ func (f *fdConn) await() error {
 	if err != nil {
 		return err
 	}
-	if err := f.arm(unix.EPOLL_CTL_ADD); err != nil {
+	if err := f.arm(); err != nil {
 		return err
 	}
 	err = w.Read(f.ready)
-	if disarmed := f.arm(unix.EPOLL_CTL_DEL); err == nil {
-		err = disarmed
+	if roused, e := f.disarm(); roused || e != nil {
+		err = e
 	}
 	if f.users.Load() >= closing {
 		return net.ErrClosed
@@ -145,9 +148,43 @@ func (f *fdConn) await() error {
 	return err
 }
 
-// arm asks for one event, or no more: a socket that an epoll instance knows tells it
-// of each packet, whether anybody wants to know or not.
-func (f *fdConn) arm(op int) error {
+// arm asks for one event.
+func (f *fdConn) arm() error {
+	f.armMu.Lock()
+	defer f.armMu.Unlock()
+	err := f.control(unix.EPOLL_CTL_ADD)
+	f.armed = err == nil
+	return err
+}
+
+// disarm asks for no more: a socket that an epoll instance knows tells it of each packet
+// that comes or has gone, whether anybody wants to know or not.
+func (f *fdConn) disarm() (roused bool, err error) {
+	f.armMu.Lock()
+	defer f.armMu.Unlock()
+	if f.roused {
+		f.roused = false
+		return true, f.epoll.SetReadDeadline(time.Time{})
+	}
+	f.armed = false
+	return false, f.control(unix.EPOLL_CTL_DEL)
+}
+
+// rouse disarms for the one who waits, and wakes it: until it runs itself many packets
+// may pass. It does nothing where somebody else is just about it.
+func (f *fdConn) rouse() {
+	if !f.armMu.TryLock() {
+		return
+	}
+	defer f.armMu.Unlock()
+	if !f.armed || f.epoll.SetReadDeadline(longAgo) != nil {
+		return
+	}
+	_ = f.control(unix.EPOLL_CTL_DEL) // fails when the socket is being closed
+	f.armed, f.roused = false, true
+}
+
+func (f *fdConn) control(op int) error {
 	if err := f.begin(); err != nil {
 		return err
 	}

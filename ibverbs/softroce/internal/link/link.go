@@ -114,6 +114,10 @@ type Shared interface {
 	// then. One goroutine may call it at a time, TryRecv may be called meanwhile.
 	// After Close the error is net.ErrClosed.
 	Await() error
+	// Rouse ends an Await that is going on, if it can at once. A socket on which somebody
+	// sleeps costs each packet more, which nobody need pay where others take them. Any
+	// goroutine may call it.
+	Rouse()
 }
 
 // Classifier is a Link that tells the type of service of what comes, Datagrams.TOS, only

@@ -91,6 +91,9 @@ func (r *fastReceiver) try(batch []Datagrams) (int, error) {
 // await sleeps until something may have come. Others may try meanwhile.
 func (r *fastReceiver) await() error { return r.fd.await() }
 
+// rouse ends await.
+func (r *fastReceiver) rouse() { r.fd.rouse() }
+
 func (r *fastReceiver) take(batch []Datagrams, block bool) (int, error) {
 	r.want, r.block = min(len(batch), recvBatch), block
 	for {

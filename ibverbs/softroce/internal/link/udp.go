@@ -93,7 +93,10 @@ type receiver interface {
 }
 
 // awaiter is a receiver that can be asked while another goroutine waits.
-type awaiter interface{ await() error }
+type awaiter interface {
+	await() error
+	rouse()
+}
 
 // ListenUDP opens port 4791 at an address. The error is a *driver.Error whose
 // hint says what to do when the port is held or the address is not there.
@@ -297,6 +300,13 @@ func (u *UDP) Await() error {
 		return r.await()
 	}
 	return errors.ErrUnsupported
+}
+
+// Rouse ends an Await.
+func (u *UDP) Rouse() {
+	if r, ok := u.recv.(awaiter); ok {
+		r.rouse()
+	}
 }
 
 // Recv tries as often as the configuration says and yields in between, then
