@@ -171,6 +171,9 @@ func (t *tool) row(ctx context.Context, e *ends, r *result, list []rival) error 
 
 // sample measures ours once, between probes.
 func (t *tool) sample(ctx context.Context, e *ends, r *result, c copies) error {
+	if err := e.settle(); err != nil {
+		return err
+	}
 	var s sample
 	var err [3]error
 	s.Copies[0] = c.time()
