@@ -20,8 +20,8 @@
 // line is timed right before and right after each sample, and only samples count where both agree within a third; near and far are told
 // apart and never mixed. Up to 190 ns is near. Below 90 ns the two processors share a core; those samples are left out.
 //
-// After a pause processors are slow for some ms, half as fast as later, so each sample begins when the line takes the same time again and
-// again.
+// After a pause processors are slow for some ms, half as fast as later, and after a rival the caches are not as they were. So each sample
+// begins when the line takes the same time again and again, and is measured once before in vain, as rivals do.
 //
 // Each rival runs between two samples of ours, with its shared-memory transport alone, and what counts is the ratio to the mean of these
 // two. UCX: tag messages, UCX_TLS=posix,self; its latency is the median that it prints, its bandwidth the average over its run. Open MPI:

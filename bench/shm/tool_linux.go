@@ -174,6 +174,9 @@ func (t *tool) sample(ctx context.Context, e *ends, r *result, c copies) error {
 	if err := e.settle(); err != nil {
 		return err
 	}
+	if _, err := e.measure(ctx, r.Row); err != nil {
+		return err
+	}
 	var s sample
 	var err [3]error
 	s.Copies[0] = c.time()
