@@ -13,6 +13,7 @@ import (
 // Sizes of what a long message is cut into. In short parts the receiver starts early; long ones cost less each, which counts in a
 // stream, for very long messages, and where each cell's line has far to go.
 const (
+	partNear   = 16 << 10 // between near cores
 	partShort  = 32 << 10
 	partLong   = 64 << 10
 	longFrom   = 512 << 10 // bytes to come from which parts are long
@@ -278,8 +279,12 @@ func (s *Sender) sendLong(b []byte) (ok bool, err error) {
 // partSize is for the rest of the message. Lines that are owned ahead tell that this end has waited for an answer: no stream. To a
 // distant core short parts cost a stream of shorter messages nothing.
 func (s *Sender) partSize() int {
-	if len(s.left) < longFrom && (int64(s.ownedTo-s.pos) > 0 || s.isFar()) {
+	switch {
+	case len(s.left) >= longFrom:
+	case s.isFar():
 		return partShort
+	case int64(s.ownedTo-s.pos) > 0:
+		return partNear
 	}
 	return partLong
 }
