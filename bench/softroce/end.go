@@ -20,6 +20,9 @@ const (
 	memory  = wordsAt + 4096
 )
 
+// looksPerYield is how many looks that find nothing go by between two yields.
+const looksPerYield = 64
+
 // end is one of the two ends.
 type end struct {
 	orders

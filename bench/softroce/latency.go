@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/purerdma/purerdma/bench/measure"
 	"github.com/purerdma/purerdma/bench/stats"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/mmio"
@@ -73,14 +74,14 @@ func (e *end) byPolling() way {
 	in, _ := mr.View[uint64](e.buf, wordsAt)
 	data := e.buf.Bytes()[wordsAt+64 : wordsAt+72]
 	wr := ibverbs.SendWR{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, Inline: data, Remote: e.remote(wordsAt)}
-	w := &writes{e: e, limit: depth}
+	w := &writes{e: e, look: measure.NewLooker(context.Background(), looksPerYield), limit: depth}
 	return way{
 		send: func(n uint64) error {
 			binary.NativeEndian.PutUint64(data, n)
 			return w.post(e.qps[qpLatency], wr)
 		},
 		recv: func(ctx context.Context, n uint64) error {
-			w.look.ctx = ctx
+			w.look.Under(ctx)
 			for mmio.LoadAcquire64(in) != n {
 				if err := w.poll(); err != nil {
 					return err
@@ -95,7 +96,7 @@ func (e *end) byPolling() way {
 // byWaiting writes with immediate data and waits for the completion of the peer's write.
 func (e *end) byWaiting() way {
 	data := e.buf.Bytes()[wordsAt+64 : wordsAt+72]
-	w := &writes{e: e, limit: 16}
+	w := &writes{e: e, look: measure.NewLooker(context.Background(), looksPerYield), limit: 16}
 	var wcs [4]ibverbs.WC
 	return way{
 		send: func(n uint64) error {
@@ -103,7 +104,7 @@ func (e *end) byWaiting() way {
 			return w.post(e.qps[qpLatency], ibverbs.SendWR{Op: ibverbs.OpWriteWithImm, Flags: ibverbs.Signaled, Inline: data, Remote: e.remote(wordsAt), Imm: uint32(n)})
 		},
 		recv: func(ctx context.Context, n uint64) error {
-			w.look.ctx = ctx
+			w.look.Under(ctx)
 			got, err := e.events.Wait(ctx, wcs[:])
 			if err != nil {
 				return err

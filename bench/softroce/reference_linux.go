@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/purerdma/purerdma/bench/control"
+	"github.com/purerdma/purerdma/bench/measure"
 )
 
 // reference is the same traffic over ordinary UDP sockets, written as fast as it can be. Those that stream are connected, so that nothing but
@@ -200,7 +201,7 @@ type waiter struct {
 }
 
 func (w *waiter) read(b []byte) (int, error) {
-	look := looker{ctx: w.ctx}
+	look := measure.NewLooker(w.ctx, looksPerYield)
 	for {
 		for range looks {
 			n, err := unix.Read(w.fd, b)
@@ -210,7 +211,7 @@ func (w *waiter) read(b []byte) (int, error) {
 			if err != unix.EAGAIN && err != unix.EINTR {
 				return 0, os.NewSyscallError("read", err)
 			}
-			if err := look.again(); err != nil {
+			if err := look.Again(); err != nil {
 				return 0, err
 			}
 		}
@@ -229,7 +230,7 @@ func (r *reference) byPolling() way {
 			return os.NewSyscallError("sendto", unix.Sendto(r.polledFD, out[:], 0, &r.polledTo))
 		},
 		recv: func(ctx context.Context, n uint64) error {
-			for look := (looker{ctx: ctx}); ; {
+			for look := measure.NewLooker(ctx, looksPerYield); ; {
 				_, err := unix.Read(r.polledFD, in[:])
 				if err == nil {
 					return numbered(in[:], n)
@@ -237,7 +238,7 @@ func (r *reference) byPolling() way {
 				if err != unix.EAGAIN && err != unix.EINTR {
 					return os.NewSyscallError("read", err)
 				}
-				if err := look.again(); err != nil {
+				if err := look.Again(); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/purerdma/purerdma/bench/measure"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/qp"
 )
@@ -14,7 +15,7 @@ const messagesInFlight = 16
 // stream writes the message into the peer's memory for a slice's time, and returns GB/s from the first post to the last completion.
 func (e *end) stream(ctx context.Context, q *qp.QP) (float64, error) {
 	wr := ibverbs.SendWR{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, SGL: []ibverbs.SGE{e.mem.SGE(fromAt, message)}, Remote: e.remote(toAt)}
-	w := writes{e: e, look: looker{ctx: ctx}, limit: messagesInFlight}
+	w := writes{e: e, look: measure.NewLooker(ctx, looksPerYield), limit: messagesInFlight}
 	began := time.Now()
 	for time.Since(began) < e.Slice {
 		if err := w.post(q, wr); err != nil {
@@ -31,7 +32,7 @@ func (e *end) stream(ctx context.Context, q *qp.QP) (float64, error) {
 func (e *end) small(ctx context.Context, qps []*qp.QP) (float64, error) {
 	data := e.buf.Bytes()[fromAt : fromAt+8]
 	wr := ibverbs.SendWR{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, Inline: data, Remote: e.remote(wordsAt + 1024)}
-	w := writes{e: e, look: looker{ctx: ctx}, limit: depth}
+	w := writes{e: e, look: measure.NewLooker(ctx, looksPerYield), limit: depth}
 	began := time.Now()
 	for i := 0; i%64 != 0 || time.Since(began) < e.Slice; i++ {
 		if err := w.post(qps[i%len(qps)], wr); err != nil {
@@ -47,7 +48,7 @@ func (e *end) small(ctx context.Context, qps []*qp.QP) (float64, error) {
 // writes are requests of which some are under way.
 type writes struct {
 	e            *end
-	look         looker
+	look         measure.Looker
 	limit        int
 	posted, done int
 	wcs          [16]ibverbs.WC
@@ -85,7 +86,7 @@ func (w *writes) poll() error {
 		}
 	}
 	if w.done += n; n == 0 {
-		return w.look.again()
+		return w.look.Again()
 	}
 	return nil
 }

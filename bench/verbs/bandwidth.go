@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/purerdma/purerdma/bench/measure"
 	"github.com/purerdma/purerdma/ibverbs"
 )
 
@@ -11,7 +12,7 @@ import (
 // to the last completion.
 func (e *end) stream(ctx context.Context) (time.Duration, error) {
 	var wcs [16]ibverbs.WC // as many as perftest polls at once
-	look := looker{ctx: ctx}
+	look := measure.NewLooker(ctx, looksPerYield)
 	wr := ibverbs.SendWR{Op: ibverbs.OpWrite, SGL: []ibverbs.SGE{e.mem.SGE(0, e.job.Size)}, Remote: e.remote()}
 	posted, done := 0, 0
 	began := time.Now()
@@ -37,7 +38,7 @@ func (e *end) stream(ctx context.Context) (time.Duration, error) {
 			done = int(wcs[i].ID) // a signaled write completes those before it
 		}
 		if n == 0 {
-			if err := look.again(); err != nil {
+			if err := look.Again(); err != nil {
 				return 0, err
 			}
 		}

@@ -11,6 +11,9 @@ import (
 	"github.com/purerdma/purerdma/qp"
 )
 
+// looksPerYield is how many looks that find nothing go by between two yields.
+const looksPerYield = 256
+
 // end is one end of a measurement: a queue pair and a buffer, the first half to send from and the second for the peer.
 type end struct {
 	job  job

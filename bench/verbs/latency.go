@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/purerdma/purerdma/bench/measure"
 	"github.com/purerdma/purerdma/ibverbs"
 	"github.com/purerdma/purerdma/internal/mmio"
 	"github.com/purerdma/purerdma/mr"
@@ -26,7 +27,7 @@ func (e *end) pingPong(ctx context.Context, leads bool, samples []float64) ([]fl
 		wr.SGL = []ibverbs.SGE{e.mem.SGE(0, e.job.Size)}
 	}
 	var wcs [1]ibverbs.WC
-	look := looker{ctx: ctx}
+	look := measure.NewLooker(ctx, looksPerYield)
 	var before time.Time
 	for round := uint32(1); round <= uint32(e.job.Iters); round++ {
 		want := round // of the end that follows: the peer is first
@@ -34,7 +35,7 @@ func (e *end) pingPong(ctx context.Context, leads bool, samples []float64) ([]fl
 			want = round - 1
 		}
 		for want > 0 && mmio.LoadAcquire32(at) != want {
-			if err := look.again(); err != nil {
+			if err := look.Again(); err != nil {
 				return nil, err
 			}
 		}
@@ -57,7 +58,7 @@ func (e *end) pingPong(ctx context.Context, leads bool, samples []float64) ([]fl
 			if n > 0 {
 				break
 			}
-			if err := look.again(); err != nil {
+			if err := look.Again(); err != nil {
 				return nil, err
 			}
 		}

@@ -20,8 +20,10 @@
 // processes), StoreRelease publishes what was written before it and LoadAcquire
 // sees it. Where it is a device, the doorbell order is: write the entry,
 // [OrderStores], write the doorbell record, [StoreFence], [Store64] to the doorbell
-// register. [PostWord] does the last four, [PostBlock] the same with a copy of the entry. A record that no register comes after has StoreFence before it. Before entries that a device wrote are read, the word that says
-// they are there is loaded, then comes [LoadFence].
+// register. [PostWord] does the last four, [PostBlock] the same with a copy of the
+// entry. A record that no register comes after has StoreFence before it. Before
+// entries that a device wrote are read, the word that says they are there is loaded,
+// then comes [LoadFence].
 //
 // # Pointers
 //

@@ -36,10 +36,18 @@ type row struct {
 // trial is what the two ends of a pair do, after ready has returned, which is when the time begins.
 type trial struct {
 	send, recv func(ready func() error) error
+	byNCCL     bool // which nothing interrupts
 }
 
 // sample gives the time in which the receiver had all.
 func (r *rank) sample(from, to int, t trial) (time.Duration, error) {
+	if t.byNCCL {
+		return timedWithin(patience, r.job, "NCCL's send, receive and cuStreamSynchronize", func() (time.Duration, error) { return r.timed(from, to, t) })
+	}
+	return r.timed(from, to, t)
+}
+
+func (r *rank) timed(from, to int, t trial) (time.Duration, error) {
 	var start time.Time
 	ready := func() error {
 		err := r.barrier()
@@ -233,20 +241,20 @@ func (r *rank) together() error {
 		var ours, nccl []float64
 		for i := range r.Samples + 1 {
 			for _, side := range []struct {
-				move func(n, count int) error
+				move func(n, count int) (time.Duration, error)
 				into *[]float64
-			}{{r.togetherBy(h), &ours}, {r.rival.together(r), &nccl}} {
+			}{{took(r.togetherBy(h)), &ours}, {r.rival.together(r), &nccl}} {
 				if side.move == nil {
 					continue
 				}
 				if err := r.barrier(); err != nil {
 					return err
 				}
-				start := time.Now()
-				if err := side.move(n, count); err != nil {
+				took, err := side.move(n, count)
+				if err != nil {
 					return fmt.Errorf("all pairs at once by %s: %w", h.name, err)
 				}
-				if took := time.Since(start); i > 0 {
+				if i > 0 {
 					*side.into = append(*side.into, value("GB/s", n*count*others, 1, took))
 				}
 			}
@@ -255,6 +263,15 @@ func (r *rank) together() error {
 		r.Rows = append(r.Rows, r.row(fmt.Sprintf("all→%d", r.device(r.me)), "all pairs at once by "+name, "GB/s", n, ours, nccl))
 	}
 	return nil
+}
+
+// took is move with the time that it takes.
+func took(move func(n, count int) error) func(n, count int) (time.Duration, error) {
+	return func(n, count int) (time.Duration, error) {
+		start := time.Now()
+		err := move(n, count)
+		return time.Since(start), err
+	}
 }
 
 func (r *rank) togetherBy(h how) func(n, count int) error {

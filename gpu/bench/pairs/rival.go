@@ -92,6 +92,23 @@ func endsWithin(limit time.Duration, job interface {
 	}
 }
 
+// timedWithin is endsWithin of what measures itself, so that the hand-over is in no time.
+func timedWithin(limit time.Duration, job interface {
+	Done() <-chan struct{}
+	Err() error
+}, call string, f func() (time.Duration, error)) (time.Duration, error) {
+	times := make(chan time.Duration, 1)
+	err := endsWithin(limit, job, call, func() error {
+		took, err := f()
+		times <- took
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return <-times, nil
+}
+
 // trial is so many messages by NCCL, nil without it.
 func (v *rival) trial(r *rank, from, to, n, count int) *trial {
 	if v == nil {
@@ -113,11 +130,11 @@ func (v *rival) trial(r *rank, from, to, n, count int) *trial {
 		}
 	}
 	if v.self {
-		return &trial{send: func(ready func() error) error { return ready() }, recv: run(func() error {
+		return &trial{byNCCL: true, send: func(ready func() error) error { return ready() }, recv: run(func() error {
 			return v.lib.Group(func() error { return v.both(r, 0, r.dst, n) })
 		})}
 	}
-	return &trial{send: run(func() error { r.sent(to, n); return v.comm.Send(r.src, n, to, r.a) }),
+	return &trial{byNCCL: true, send: run(func() error { r.sent(to, n); return v.comm.Send(r.src, n, to, r.a) }),
 		recv: run(func() error { return v.comm.Recv(r.dst, n, from, r.a) })}
 }
 
@@ -130,11 +147,11 @@ func (v *rival) both(r *rank, peer int, dst gpu.Ptr, n int) error {
 }
 
 // together is all pairs at once by NCCL, nil without it.
-func (v *rival) together(r *rank) func(n, count int) error {
+func (v *rival) together(r *rank) func(n, count int) (time.Duration, error) {
 	if v == nil || v.self {
 		return nil
 	}
-	return func(n, count int) error {
+	move := took(func(n, count int) error {
 		return v.g.Do(func(g gpu.Context) error {
 			for range count {
 				err := v.lib.Group(func() error {
@@ -152,6 +169,9 @@ func (v *rival) together(r *rank) func(n, count int) error {
 			}
 			return g.Synchronize(r.a)
 		})
+	})
+	return func(n, count int) (time.Duration, error) {
+		return timedWithin(patience, r.job, "NCCL's sends, receives and cuStreamSynchronize", func() (time.Duration, error) { return move(n, count) })
 	}
 }
 

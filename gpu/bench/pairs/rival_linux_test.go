@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/bootstrap"
 )
 
 // endedJob is a job that ends when it is closed.
@@ -47,3 +49,30 @@ func TestNCCLWaitsForEver(t *testing.T) {
 		})
 	}
 }
+
+// A sample by NCCL that does not end is left likewise; one that ends has the time that it took itself, not that until it was asked for.
+func TestSampleWaitsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never, job := make(chan struct{}), make(endedJob)
+		took, err := timedWithin(time.Hour, job, "send", func() (time.Duration, error) { time.Sleep(time.Minute); return time.Second, nil })
+		if took != time.Second || err != nil {
+			t.Errorf("%v, %v", took, err)
+		}
+		r := &rank{job: diedJob{Job: bootstrap.InMemory(1, nil)[0]}}
+		stuck := trial{byNCCL: true, send: func(func() error) error { <-never; return nil }}
+		if _, err := r.sample(0, 1, stuck); !errors.Is(err, errStuck) || !strings.Contains(err.Error(), "cuStreamSynchronize has not ended") {
+			t.Errorf("a rank has died: %v", err)
+		}
+		failed := errors.New("it failed")
+		if _, err := timedWithin(time.Hour, job, "send", func() (time.Duration, error) { return 0, failed }); !errors.Is(err, failed) {
+			t.Error(err)
+		}
+		close(never)
+	})
+}
+
+// diedJob is a job of which another rank has died.
+type diedJob struct{ bootstrap.Job }
+
+func (diedJob) Done() <-chan struct{} { d := make(chan struct{}); close(d); return d }
+func (diedJob) Err() error            { return errors.New("rank 1 has died") }
