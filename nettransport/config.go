@@ -54,10 +54,11 @@ type Config struct {
 	GDR gdr.Config
 
 	// Timeout bounds how long requests in flight outlive a peer whose process has ended: they then fail and name the peer. 0
-	// means 2 s. Completions that arrive meanwhile count. A device's own retries (qp.WithTimeout) may end sooner, and on
+	// means 2 s, a negative one is an error. Completions that arrive meanwhile count. A device's own retries (qp.WithTimeout) may end sooner, and on
 	// Soft-RoCE never do.
 	Timeout time.Duration
-	// ProgressTimeout fails a connection on which requests are in flight and nothing has completed for so long; 0 means never.
+	// ProgressTimeout fails a connection on which requests are in flight and nothing has completed for so long; 0 means never, a
+	// negative one is an error.
 	// It is for jobs in which a receiver never waits long for its sender.
 	ProgressTimeout time.Duration
 
@@ -130,6 +131,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err == nil && (c.Timeout < 0 || c.ProgressTimeout < 0) {
 		err = configError("Timeout, ProgressTimeout", "is negative")
+	}
+	if err == nil {
+		if bad := c.Net.Check(); bad != nil {
+			err = refusedConfig("Net", bad)
+		}
 	}
 	if err == nil && c.AdaptiveRouting > Off {
 		err = configError("AdaptiveRouting", "is none of Auto, On, Off")

@@ -40,6 +40,7 @@ func TestBadConfig(t *testing.T) {
 		"negative QPs":     {healthy, Config{QPsPerConn: -1}, syscall.EINVAL, []string{"Config.QPsPerConn"}},
 		"threshold":        {healthy, Config{ARThreshold: -2}, syscall.EINVAL, []string{"Config.ARThreshold"}},
 		"timeout":          {healthy, Config{Timeout: -1}, syscall.EINVAL, []string{"Config.Timeout"}},
+		"deadline of Net":  {healthy, Config{Net: socketboot.Net{Deadlines: socketboot.Deadlines{Hello: -1}}}, syscall.EINVAL, []string{"Config.Net", "Net.Deadlines.Hello"}},
 		"toggle":           {healthy, Config{AdaptiveRouting: 7}, syscall.EINVAL, []string{"Config.AdaptiveRouting"}},
 		"layout":           {healthy, Config{Net: socketboot.Net{Layout: 99}}, syscall.EINVAL, []string{"Config.Net.Layout"}},
 		"no NICs":          {healthy, Config{NICs: []NIC{}}, syscall.EINVAL, []string{"Config.NICs"}},

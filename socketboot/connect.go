@@ -16,13 +16,16 @@ import (
 // closed, and the error is a [HandshakeError]. Refused, timed out and unreachable tries are repeated, each with a new socket; a
 // handshake that has begun is not.
 func (n Net) Connect(ctx context.Context, h Handle, local ConnectorLocal) (*Conn, error) {
-	n = n.orDefaults()
+	n, bad := n.ready()
 	m, err := NewConnector(n.Layout, h, local)
 	if err != nil {
 		return nil, err
 	}
 	addr := h.Addr()
 	m.peer = addr.String()
+	if bad != nil {
+		return nil, m.Fail(bad)
+	}
 	if addr, err = n.zoned(addr); err != nil {
 		return nil, m.Fail(err)
 	}

@@ -36,7 +36,10 @@ type Listener struct {
 // Serve listens at n.Bind, or at an address that [ChooseInterface] finds. For each peer local is called once magic, type and
 // device list are valid; peer is its TCP address; a peer for which it returns nil is dropped. ctx bounds only this call.
 func (n Net) Serve(ctx context.Context, local func(peer netip.AddrPort) AcceptorLocal) (*Listener, error) {
-	n = n.orDefaults()
+	n, err := n.ready()
+	if err != nil {
+		return nil, err
+	}
 	if err := n.Layout.check(); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type Net struct {
 	Zone      string
 	Deadlines Deadlines
 	Retry     Retry
-	// MaxPending bounds the accepted connections that a Listener holds and nobody has taken, 0 means 1024. At the bound a new peer
+	// MaxPending bounds the accepted connections that a Listener holds and nobody has taken, 0 means 1024; a negative one is an error. At the bound a new peer
 	// is not refused: the one longest without magic and device list is dropped for it if that is 100 ms or more; if all have
 	// shown them, the one longest without its next message if that is 2 s or more; else the new peer waits.
 	MaxPending int
@@ -47,12 +47,15 @@ type Net struct {
 }
 
 // Retry says how often a refused or unanswered connect is tried again; zero fields mean 34, 100 ms, 10 s, with which NCCL's
-// back-off ends after a minute.
+// back-off ends after a minute. Negative durations are an error.
 type Retry struct {
 	Times int           // tries after the first; negative means none
 	Unit  time.Duration // the pause after try n is n times this
 	Each  time.Duration // bound of a single try
 }
+
+// ready is n with its defaults, or what cannot be.
+func (n Net) ready() (Net, error) { return n.orDefaults(), n.Check() }
 
 func (n Net) orDefaults() Net {
 	if n.Magic == 0 {
@@ -62,13 +65,13 @@ func (n Net) orDefaults() Net {
 	if n.Retry.Times == 0 {
 		n.Retry.Times = 34
 	}
-	if n.Retry.Unit <= 0 {
+	if n.Retry.Unit == 0 {
 		n.Retry.Unit = 100 * time.Millisecond
 	}
-	if n.Retry.Each <= 0 {
+	if n.Retry.Each == 0 {
 		n.Retry.Each = 10 * time.Second
 	}
-	if n.MaxPending <= 0 {
+	if n.MaxPending == 0 {
 		n.MaxPending = 1024
 	}
 	if n.Dial == nil {

@@ -12,7 +12,10 @@ import (
 // OpenPeer opens a connection by n's rules, for services of a job other than the handshake: Zone, Retry and Secure count, and
 // nothing is said on it yet. ctx bounds it.
 func (n Net) OpenPeer(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
-	n = n.orDefaults()
+	n, err := n.ready()
+	if err != nil {
+		return nil, err
+	}
 	if !a.IsValid() {
 		return nil, errors.New("socketboot: connect: there is no address")
 	}
@@ -35,7 +38,9 @@ func (n Net) OpenPeer(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 // ListenForPeers listens at Bind, or at an address that [ChooseInterface] finds, as Serve does. advertised is what peers dial: never an
 // unspecified address, and without the zone's name. What is accepted goes through [Net.AdmitPeer].
 func (n Net) ListenForPeers(ctx context.Context) (ln net.Listener, advertised netip.AddrPort, err error) {
-	n = n.orDefaults()
+	if n, err = n.ready(); err != nil {
+		return nil, advertised, err
+	}
 	bind, addr, err := n.listenAddr()
 	if err != nil {
 		return nil, advertised, err
@@ -54,8 +59,11 @@ func (n Net) ListenForPeers(ctx context.Context) (ln net.Listener, advertised ne
 
 // AdmitPeer runs Secure on an accepted connection, under the deadline of Hello. After an error c is closed.
 func (n Net) AdmitPeer(ctx context.Context, c net.Conn) (net.Conn, error) {
-	n = n.orDefaults()
-	s, err := n.secure(ctx, c, true, time.Now())
+	n, err := n.ready()
+	s := c
+	if err == nil {
+		s, err = n.secure(ctx, c, true, time.Now())
+	}
 	if err != nil {
 		_ = c.Close()
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Deadlines bound the waits of a handshake; zero fields mean 5 s, 10 s, 30 s.
+// Deadlines bound the waits of a handshake; zero fields mean 5 s, 10 s, 30 s. Negative ones are an error.
 type Deadlines struct {
 	Hello time.Duration // until an accepted peer has shown magic and type, a Secure handshake included
 	Step  time.Duration // for each state; a peer that sends a byte now and then gains nothing
@@ -20,7 +20,7 @@ type Deadlines struct {
 
 func (d Deadlines) orDefaults() Deadlines {
 	def := func(v *time.Duration, t time.Duration) {
-		if *v <= 0 {
+		if *v == 0 {
 			*v = t
 		}
 	}
@@ -33,6 +33,9 @@ func (d Deadlines) orDefaults() Deadlines {
 // Run carries the handshake through over c, blocking, until it is done, fails, or ctx or a deadline ends it; the error is then a
 // [HandshakeError]. It sets deadlines on c and leaves none. It does not close c.
 func (m *Machine) Run(ctx context.Context, c net.Conn, d Deadlines) error {
+	if err := d.check("Deadlines."); err != nil {
+		return m.Fail(err)
+	}
 	return m.run(ctx, c, d.orDefaults(), time.Now())
 }
 

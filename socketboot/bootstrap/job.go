@@ -89,7 +89,7 @@ func (e *RankError) Error() string {
 // Unwrap is the cause.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// Limits bound what peers can make this rank hold. Zero fields mean the default; all ranks should have the same.
+// Limits bound what peers can make this rank hold. Zero fields mean the default, negative ones are an error; all ranks should have the same.
 type Limits struct {
 	Message int // bytes of one message, 4 MiB
 	Slice   int // bytes that one rank gives to an all-gather, 64 KiB
@@ -99,7 +99,7 @@ type Limits struct {
 
 func (l Limits) orDefaults() Limits {
 	def := func(v *int, n int) {
-		if *v <= 0 {
+		if *v == 0 {
 			*v = n
 		}
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	// Net is how TCP is reached: the interface to listen at, Retry, Deadlines, Secure, Log. Its port must be 0: a rank has three
 	// listeners.
 	Net socketboot.Net
-	// Timeout bounds Join besides its context; 0 = 2 minutes.
+	// Timeout bounds Join besides its context; 0 = 2 minutes, a negative one is an error.
 	Timeout time.Duration
 	Limits  Limits
 }
@@ -32,7 +32,10 @@ func Join(ctx context.Context, c Config) (*Member, error) {
 	if c.Size < 1 || c.Size > MaxRanks || c.Rank < 0 || c.Rank >= c.Size {
 		return nil, fmt.Errorf("bootstrap: rank %d of %d: want a rank from 0 on, below a size of at most %d", c.Rank, c.Size, MaxRanks)
 	}
-	if c.Timeout <= 0 {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
 	c.Net = netDefaults(c.Net)

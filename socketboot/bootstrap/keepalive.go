@@ -23,10 +23,10 @@ func keepAlive(c net.Conn) {
 
 // netDefaults fills in what this package needs of a Net.
 func netDefaults(n socketboot.Net) socketboot.Net {
-	if n.Deadlines.Hello <= 0 {
+	if n.Deadlines.Hello == 0 {
 		n.Deadlines.Hello = 5 * time.Second
 	}
-	if n.Deadlines.Total <= 0 {
+	if n.Deadlines.Total == 0 {
 		n.Deadlines.Total = 30 * time.Second
 	}
 	if n.Log == nil {

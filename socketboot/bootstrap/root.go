@@ -39,7 +39,8 @@ type RootConfig struct {
 	Net socketboot.Net
 	// Fixed makes the magic of the job NCCL's constant, for ranks that know only the address (NCCL_COMM_ID); else it is random.
 	Fixed bool
-	// Timeout is how long the first rank waits for the last before those that came are told who is missing; 0 = 2 minutes.
+	// Timeout is how long the first rank waits for the last before those that came are told who is missing; 0 = 2 minutes, a negative one is an
+	// error.
 	Timeout time.Duration
 }
 
@@ -47,7 +48,10 @@ const defaultTimeout = 2 * time.Minute
 
 // NewRoot listens. ctx bounds only this call.
 func NewRoot(ctx context.Context, c RootConfig) (*Root, error) {
-	if c.Timeout <= 0 {
+	if err := notNegative("RootConfig.Timeout", c.Timeout); err != nil {
+		return nil, err
+	}
+	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
 	n := netDefaults(c.Net)

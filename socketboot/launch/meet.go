@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
@@ -26,7 +27,10 @@ func (i Info) Meet(ctx context.Context, c bootstrap.Config) (*bootstrap.Member, 
 	if i.Root == "" && i.IDFile == "" {
 		return nil, errors.New("launch: Info has neither Root nor IDFile: nothing says where the job meets")
 	}
-	if c.Timeout <= 0 {
+	if c.Timeout < 0 {
+		return nil, fmt.Errorf("launch: Config.Timeout is %v, want 0, which means 2 minutes, or more: %w", c.Timeout, syscall.EINVAL)
+	}
+	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
