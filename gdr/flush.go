@@ -8,6 +8,7 @@ import (
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/qp"
 )
@@ -103,12 +104,15 @@ func (f *Flusher) Done(n uint64) (bool, error) {
 
 // Flush is Start and Done until ctx ends, which leaves the flush under way.
 func (f *Flusher) Flush(ctx context.Context, m *Memory, off int) error {
+	if ctx == nil {
+		return fmt.Errorf("flush of GPU memory: %w", cause.Of(ctx))
+	}
 	n, err := f.Start(m, off)
 	for err == nil && n > f.ended && f.err == nil {
 		var got int
 		got, err = f.cq.Wait(ctx, f.wcs[:])
 		if ctx.Err() != nil && got == 0 {
-			return err
+			return fmt.Errorf("flush of GPU memory: %w", err)
 		}
 		f.took(got, err)
 	}

@@ -38,6 +38,10 @@ func newCompChannel(v *device) *CompChannel {
 // ErrDeviceGone) is returned once, armed or not. One goroutine reads at a time;
 // others queue, each under its ctx.
 func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
+	const op = "wait for completion event"
+	if ctx == nil {
+		return nil, ended(ctx, op, ch.dev.info.Name, ch.n.name)
+	}
 	for {
 		if cq := ch.take(nil); cq != nil {
 			return cq, nil
@@ -47,13 +51,16 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		case ch.reading <- struct{}{}:
 			err := ch.read(ctx, nil)
 			<-ch.reading
+			if err != nil && ctx.Err() != nil {
+				return nil, ended(ctx, op, ch.dev.info.Name, ch.n.name)
+			}
 			if err != nil {
-				return nil, wrap("wait for completion event", ch.dev.info.Name, ch.n.name, err)
+				return nil, wrap(op, ch.dev.info.Name, ch.n.name, err)
 			}
 		case <-ch.gone:
-			return nil, wrap("wait for completion event", ch.dev.info.Name, ch.n.name, driver.ErrClosed)
+			return nil, wrap(op, ch.dev.info.Name, ch.n.name, driver.ErrClosed)
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, ended(ctx, op, ch.dev.info.Name, ch.n.name)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (v *device) Objects() []string {
 
 // Subscribe returns a new subscription to the asynchronous events from now on.
 // The caller closes it.
-func (v *device) Subscribe() *Subscription { return v.events.subscribe() }
+func (v *device) Subscribe() *Subscription { return v.events.subscribe(v.info.Name) }
 
 // Close closes everything that was made from the device and then the device.
 // Calls that wait return ErrClosed. The second Close is nil.

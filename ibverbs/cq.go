@@ -184,8 +184,8 @@ func (c *CQ) polled(err error) error {
 // the same machine to answer, little enough not to be felt.
 const spins = 64
 
-// Wait returns at least one completion or an error: of ctx, or ErrClosed,
-// ErrCQOverrun or ErrDeviceGone. It polls a little, then arms the queue and
+// Wait returns at least one completion or an *Error: around the error and cause of
+// ctx, or ErrClosed, ErrCQOverrun or ErrDeviceGone. It polls a little, then arms the queue and
 // sleeps until the event; without a channel it sleeps in steps of up to 1 ms.
 // When ctx is done at the call it takes nothing from the queue. Several
 // goroutines may wait on one CQ.
@@ -193,9 +193,12 @@ func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	if len(wcs) == 0 {
 		return 0, &Error{Op: "wait for completion", Device: c.dev.info.Name, Object: c.n.name, Err: errNoRoom}
 	}
+	if ctx == nil {
+		return 0, c.late(ctx)
+	}
 	for range spins {
-		if err := ctx.Err(); err != nil {
-			return 0, err
+		if ctx.Err() != nil {
+			return 0, c.late(ctx)
 		}
 		if n, err := c.Poll(wcs); n > 0 || err != nil {
 			return n, err
@@ -218,10 +221,10 @@ func (c *CQ) waitByTime(ctx context.Context, wcs []WC) (int, error) {
 		case <-timer.C:
 		case <-c.gone:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, c.late(ctx)
 		}
-		if err := ctx.Err(); err != nil {
-			return 0, err
+		if ctx.Err() != nil {
+			return 0, c.late(ctx)
 		}
 		if n, err := c.Poll(wcs); n > 0 || err != nil {
 			return n, err
@@ -253,8 +256,8 @@ func (c *CQ) waitByEvent(ctx context.Context, wcs []WC) (int, error) {
 				return 0, err
 			}
 		}
-		if err := ctx.Err(); err != nil {
-			return 0, err
+		if ctx.Err() != nil {
+			return 0, c.late(ctx)
 		}
 		if n, err := c.Poll(wcs); n > 0 || err != nil {
 			return n, err
@@ -270,14 +273,19 @@ func (c *CQ) sleep(ctx context.Context) error {
 	case c.ch.reading <- struct{}{}:
 		err := c.read(ctx)
 		<-c.ch.reading
-		if err != nil && ctx.Err() == nil {
-			return wrap("wait for completion event", c.dev.info.Name, c.n.name, err)
+		if ctx.Err() != nil {
+			return c.late(ctx)
 		}
-		return ctx.Err()
+		return wrap("wait for completion event", c.dev.info.Name, c.n.name, err)
 	case <-ctx.Done():
-		return ctx.Err()
+		return c.late(ctx)
 	}
 	return nil
+}
+
+// late is why Wait has nothing to give.
+func (c *CQ) late(ctx context.Context) error {
+	return ended(ctx, "wait for completion", c.dev.info.Name, c.n.name)
 }
 
 // read takes an event for the queue, or reads the channel, whose lock for reading

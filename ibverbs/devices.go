@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/absent"
 )
 
 // Option changes where Devices, Open and Watch look, and where Open logs.
@@ -247,8 +248,12 @@ func bestPort(dev *Context) (port int, routable bool) {
 }
 
 // Watch sends the list of Devices now and after each change, until ctx is done;
-// then the channel is closed. A reader that is slow gets the newest list.
+// then the channel is closed. A reader that is slow gets the newest list. A nil ctx
+// panics, as there is no error to return.
 func Watch(ctx context.Context, opts ...Option) <-chan []*Device {
+	if ctx == nil {
+		panic("ibverbs: Watch: " + absent.Context.Error())
+	}
 	o := collect(opts)
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}

@@ -1,10 +1,12 @@
 package ibverbs
 
 import (
+	"context"
 	"errors"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // wrap makes an *Error of what a driver returned. What the driver has already
@@ -27,6 +29,11 @@ func wrap(op, device, object string, err error) error {
 		e.Hint = hint(e.Err)
 	}
 	return e
+}
+
+// ended is the error of a wait that its context has ended, or that has none.
+func ended(ctx context.Context, op, device, object string) error {
+	return &Error{Op: op, Device: device, Object: object, Err: cause.Of(ctx)}
 }
 
 // hint is what to do about the causes that people trip over, whatever the

@@ -147,8 +147,8 @@ func (e *events) stop() {
 	<-e.done
 }
 
-func (e *events) subscribe() *Subscription {
-	s := &Subscription{e: e, ready: make(chan struct{}, 1)}
+func (e *events) subscribe(device string) *Subscription {
+	s := &Subscription{e: e, device: device, ready: make(chan struct{}, 1)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended != nil {
@@ -162,11 +162,12 @@ func (e *events) subscribe() *Subscription {
 // Subscription gets each asynchronous event of a device once, from when it was
 // made. A slow reader loses none: equal events merge and are counted.
 type Subscription struct {
-	e     *events
-	mu    sync.Mutex
-	queue []Event
-	err   error // why no more will come
-	ready chan struct{}
+	e      *events
+	device string
+	mu     sync.Mutex
+	queue  []Event
+	err    error // why no more will come
+	ready  chan struct{}
 }
 
 func (s *Subscription) add(ev Event) {
@@ -201,6 +202,10 @@ func (s *Subscription) wake() {
 // returns ErrClosed when the subscription or the device was closed. Several
 // goroutines may wait; each event goes to one of them.
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
+	const op = "wait for asynchronous event"
+	if ctx == nil {
+		return Event{}, ended(ctx, op, s.device, "")
+	}
 	for {
 		s.mu.Lock()
 		if len(s.queue) > 0 {
@@ -221,7 +226,7 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		select {
 		case <-s.ready:
 		case <-ctx.Done():
-			return Event{}, ctx.Err()
+			return Event{}, ended(ctx, op, s.device, "")
 		}
 	}
 }

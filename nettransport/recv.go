@@ -57,7 +57,7 @@ func (c *RecvComm) Irecv(bs ...Buffer) (r Request, ok bool, err error) {
 // message: Test or Wait of the Request tells its end.
 func (c *RecvComm) Recv(ctx context.Context, bs ...Buffer) (Request, error) {
 	if err := cause.Of(ctx); err != nil {
-		return Request{}, err
+		return Request{}, c.argError("receive", err, "")
 	}
 	r, ok, err := c.Irecv(bs...)
 	if err == nil && !ok {

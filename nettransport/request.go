@@ -139,8 +139,11 @@ func (r Request) Test(sizes []int) (done bool, err error) {
 const spins = 64
 
 // await calls try until it is over, and between two calls yields at first and later sleeps in steps of up to 1 ms. When ctx ends
-// the error is ctx.Err and its cause.
-func await(ctx context.Context, try func() (over bool, err error)) error {
+// the error names op and the peer, around ctx.Err and its cause.
+func (c *Comm) await(ctx context.Context, op string, try func() (over bool, err error)) error {
+	if ctx == nil {
+		return c.argError(op, cause.Of(ctx), "")
+	}
 	for range spins {
 		if over, err := try(); over {
 			return err
@@ -154,7 +157,7 @@ func await(ctx context.Context, try func() (over bool, err error)) error {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return cause.Of(ctx)
+			return c.argError(op, cause.Of(ctx), "")
 		}
 		if over, err := try(); over {
 			return err
@@ -164,10 +167,13 @@ func await(ctx context.Context, try func() (over bool, err error)) error {
 	}
 }
 
-// Wait is Test until done, or until ctx ends, which leaves the request in flight. It sleeps in steps of up to 1 ms; a program
+// Wait is Test until done, or until ctx ends, which leaves the request in flight and is an *ibverbs.Error. It sleeps in steps of up to 1 ms; a program
 // that wants less latency calls Test in a loop that yields.
 func (r Request) Wait(ctx context.Context, sizes []int) error {
-	return await(ctx, func() (bool, error) { return r.Test(sizes) })
+	if r.c == nil {
+		return ErrStale
+	}
+	return r.c.await(ctx, "wait for the end of a request", func() (bool, error) { return r.Test(sizes) })
 }
 
 // finish ends a request that has succeeded.

@@ -53,7 +53,7 @@ func (c *SendComm) Send(ctx context.Context, b Buffer) (r Request, err error) {
 	if c.err == nil && c.requests.nfree == 0 {
 		return Request{}, c.argError("send", fmt.Errorf("%d requests are in flight: %w", MaxRequests, ibverbs.ErrQueueFull), "test some of them first")
 	}
-	err = await(ctx, func() (ok bool, err error) {
+	err = c.await(ctx, "send", func() (ok bool, err error) {
 		r, ok, err = c.Isend(b)
 		return ok || err != nil, err
 	})

@@ -126,8 +126,8 @@ func sameSubnet(a, b ibverbs.GID) bool { return a[6] == b[6] && a[7] == b[7] }
 // toRTR tries again while the peer's address does not resolve.
 func (q *QP) toRTR(ctx context.Context, a *ibverbs.QPAttr) error {
 	for n := 0; ; n++ {
-		if ctx.Err() != nil {
-			return q.fail("modify QP to RTR", cause.Of(ctx), "")
+		if err := cause.Of(ctx); err != nil {
+			return q.fail("modify QP to RTR", err, "")
 		}
 		err := q.Modify(a, rtrMask)
 		if err == nil || !errors.Is(err, syscall.ETIMEDOUT) || n >= q.params.RTRRetries {

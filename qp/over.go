@@ -40,6 +40,9 @@ func (q *QP) ConnectOver(ctx context.Context, c net.Conn) error {
 	if c == nil {
 		return q.fail(opOver, errNoConn, "")
 	}
+	if ctx == nil {
+		return q.fail(opOver, cause.Of(ctx), "")
+	}
 	defer interruptible(ctx, c)()
 	mine, _ := q.Info().AppendBinary(nil)
 	theirs := make([]byte, InfoSize)

@@ -37,7 +37,7 @@ func newConn(span offheap.Span, g geometry, maker, fenced bool, peer Peer) *Conn
 	if !maker {
 		out, in = in, out
 	}
-	l := &life{mapped: true, span: span, sleepers: [2]*uint32{&out.control.senderAsleep, &in.control.receiverAsleep}}
+	l := &life{peer: peer, mapped: true, span: span, sleepers: [2]*uint32{&out.control.senderAsleep, &in.control.receiverAsleep}}
 	shared := &gate{fenced: fenced}
 	c := &Conn{s: newSender(out, l, shared), r: newReceiver(in, l, shared), life: l, peer: peer}
 	c.r.partner = c.s
@@ -65,7 +65,7 @@ func (c *Conn) Split() (*Sender, *Receiver, error) {
 	return c.s, c.r, nil
 }
 
-// Send is [Sender.Send].
+// Send is [Sender.Send]: nil is no receipt.
 func (c *Conn) Send(ctx context.Context, b []byte) error { return c.s.Send(ctx, b) }
 
 // TrySend is [Sender.TrySend].

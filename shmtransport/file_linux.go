@@ -126,10 +126,16 @@ func (f *File) Name() string { return f.name }
 // after an error.
 func (f *File) Attached(ctx context.Context) (*Conn, error) {
 	const step, most = 100 * time.Microsecond, 10 * time.Millisecond
+	late := func() error {
+		return errors.Join(fmt.Errorf("shared memory: no other process has attached %s: %w", f.path, cause.Of(ctx)), f.Close())
+	}
+	if ctx == nil {
+		return nil, late()
+	}
 	for d := step; !f.attached(); d = min(2*d, most) {
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(cause.Of(ctx), f.Close())
+			return nil, late()
 		case <-time.After(d):
 		}
 	}

@@ -14,6 +14,7 @@ import (
 // life is what both directions know of the end of their connection, and the mapping, which stays until nobody uses it.
 type life struct {
 	state atomic.Uint32
+	peer  Peer // for errors
 
 	mu       sync.Mutex // of what follows
 	mapped   bool

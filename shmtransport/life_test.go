@@ -146,6 +146,23 @@ func TestCloseKeepsWhatWasSent(t *testing.T) {
 	}
 }
 
+// What nobody has received is lost with the peer, although Send was nil; once Recv has told of the peer's end, Send does.
+func TestSendIsNoReceipt(t *testing.T) {
+	a, b := pair(t)
+	if err := a.Send(t.Context(), []byte("in vain!")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Recv(t.Context(), make([]byte, 8)); !errors.Is(err, io.EOF) {
+		t.Errorf("%v, want io.EOF", err)
+	}
+	if err := a.Send(t.Context(), []byte("in vain!")); !errors.Is(err, ErrPeerGone) {
+		t.Errorf("%v, want ErrPeerGone", err)
+	}
+}
+
 // Close in the middle of everything: no fault, and every call ends.
 func TestCloseUnderLoad(t *testing.T) {
 	for i := range 60 {

@@ -58,6 +58,12 @@ func (x *Listener) Addr() string { return x.l.Addr().String() }
 
 // Accept waits for the next connection whose handshake has succeeded. What fails concerns only who dialled, and is told to it.
 func (x *Listener) Accept(ctx context.Context) (*Conn, error) {
+	late := func() error {
+		return fmt.Errorf("shared memory at %s: wait for who dials: %w", x.Addr(), cause.Of(ctx))
+	}
+	if ctx == nil {
+		return nil, late()
+	}
 	select {
 	case c, ok := <-x.ready:
 		if !ok {
@@ -65,7 +71,7 @@ func (x *Listener) Accept(ctx context.Context) (*Conn, error) {
 		}
 		return c, nil
 	case <-ctx.Done():
-		return nil, cause.Of(ctx)
+		return nil, late()
 	}
 }
 

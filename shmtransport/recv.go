@@ -43,7 +43,7 @@ type Receiver struct {
 
 func newReceiver(r ring, l *life, g *gate) *Receiver {
 	x := &Receiver{ring: r, gate: g, life: l, sensor: newSensor()}
-	x.wait = waiter{life: l, asleep: &r.control.receiverAsleep, fenced: g.fenced, look: x.look}
+	x.wait = waiter{life: l, asleep: &r.control.receiverAsleep, fenced: g.fenced, look: x.look, what: "a message"}
 	return x
 }
 

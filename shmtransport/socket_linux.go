@@ -82,9 +82,15 @@ func Dial(ctx context.Context, addr string, opts ...Option) (*Conn, error) {
 }
 
 func dial(ctx context.Context, addr string, o options) (*Conn, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("shared memory with %s: %w", addr, cause.Of(ctx))
+	}
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unixpacket", addr)
 	if err != nil {
+		if why := cause.Of(ctx); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 		return nil, fmt.Errorf("shared memory with %s: %w%s", addr, err, dialHint(err))
 	}
 	c, err := offer(ctx, nc.(*net.UnixConn), o)
@@ -206,6 +212,9 @@ func takeMemory(nc *net.UnixConn, o options, admit func(Token) (options, error))
 // bounded makes ctx, and HandshakeLimit, end what a handshake reads and writes on nc; after an error it closes nc. Nothing of the bounds is
 // left on the connection, also where ctx ends as the handshake does.
 func bounded(ctx context.Context, nc *net.UnixConn, handshake func() (*Conn, error)) (*Conn, error) {
+	if ctx == nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", errHandshake, cause.Of(ctx)), nc.Close())
+	}
 	_ = nc.SetDeadline(time.Now().Add(HandshakeLimit))
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

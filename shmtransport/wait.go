@@ -2,6 +2,7 @@ package shmtransport
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 
@@ -75,6 +76,7 @@ type waiter struct {
 	asleep *uint32
 	fenced bool            // no futex.Barrier: each side has fences of its own
 	look   func(int) bool  // is what is waited for there? A bounded poll of so many looks.
+	what   string          // that is, for people
 	ctx    context.Context // of the wait that goes on
 
 	// The context whose end wakes us stays registered until another one comes: to register costs allocations, and programs mostly wait
@@ -103,6 +105,9 @@ func (w *waiter) sleep() { _ = futex.Wait(w.asleep, 1, -1) }
 
 // wait returns nil when there may be something, else why the context ended.
 func (w *waiter) wait(ctx context.Context) error {
+	if ctx == nil {
+		return w.ended(ctx)
+	}
 	for range rounds {
 		if w.look(looksPerRound) || w.life.state.Load() != 0 {
 			return nil
@@ -117,7 +122,18 @@ func (w *waiter) wait(ctx context.Context) error {
 		}
 		w.ctx = nil
 	}
-	return cause.Of(ctx)
+	if ctx.Err() == nil {
+		return nil
+	}
+	return w.ended(ctx)
+}
+
+func (w *waiter) ended(ctx context.Context) error {
+	with := "by a file"
+	if pid := w.life.peer.PID; pid != 0 {
+		with = fmt.Sprintf("with process %d", pid)
+	}
+	return fmt.Errorf("shared memory %s: wait for %s: %w", with, w.what, cause.Of(ctx))
 }
 
 // register makes the end of ctx wake this process's sleepers.

@@ -16,7 +16,7 @@ import (
 // closed, and the error is a [HandshakeError]. Refused, timed out and unreachable tries are repeated, each with a new socket; a
 // handshake that has begun is not.
 func (n Net) Connect(ctx context.Context, h Handle, local ConnectorLocal) (*Conn, error) {
-	n, bad := n.ready()
+	n, bad := n.ready(ctx)
 	m, err := NewConnector(n.Layout, h, local)
 	if err != nil {
 		return nil, err

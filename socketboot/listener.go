@@ -36,7 +36,7 @@ type Listener struct {
 // Serve listens at n.Bind, or at an address that [ChooseInterface] finds. For each peer local is called once magic, type and
 // device list are valid; peer is its TCP address; a peer for which it returns nil is dropped. ctx bounds only this call.
 func (n Net) Serve(ctx context.Context, local func(peer netip.AddrPort) AcceptorLocal) (*Listener, error) {
-	n, err := n.ready()
+	n, err := n.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,9 @@ func (l *Listener) Handle() Handle { return l.handle }
 // Accept waits for a handshake to be done and gives its connection away. The error is that of ctx, and then tells in words of the
 // last peer that was dropped although it knew the magic, or net.ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	if ctx == nil {
+		return nil, l.nobody(errNoContext)
+	}
 	for {
 		c, wake, err := l.take()
 		if c != nil || err != nil {

@@ -2,6 +2,7 @@ package socketboot
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -54,8 +55,13 @@ type Retry struct {
 	Each  time.Duration // bound of a single try
 }
 
-// ready is n with its defaults, or what cannot be.
-func (n Net) ready() (Net, error) { return n.orDefaults(), n.Check() }
+// ready is n with its defaults, or what cannot be, the context of the call included.
+func (n Net) ready(ctx context.Context) (Net, error) {
+	if ctx == nil {
+		return n.orDefaults(), fmt.Errorf("socketboot: %w", errNoContext)
+	}
+	return n.orDefaults(), n.Check()
+}
 
 func (n Net) orDefaults() Net {
 	if n.Magic == 0 {

@@ -12,7 +12,7 @@ import (
 // OpenPeer opens a connection by n's rules, for services of a job other than the handshake: Zone, Retry and Secure count, and
 // nothing is said on it yet. ctx bounds it.
 func (n Net) OpenPeer(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
-	n, err := n.ready()
+	n, err := n.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (n Net) OpenPeer(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 // ListenForPeers listens at Bind, or at an address that [ChooseInterface] finds, as Serve does. advertised is what peers dial: never an
 // unspecified address, and without the zone's name. What is accepted goes through [Net.AdmitPeer].
 func (n Net) ListenForPeers(ctx context.Context) (ln net.Listener, advertised netip.AddrPort, err error) {
-	if n, err = n.ready(); err != nil {
+	if n, err = n.ready(ctx); err != nil {
 		return nil, advertised, err
 	}
 	bind, addr, err := n.listenAddr()
@@ -59,7 +59,7 @@ func (n Net) ListenForPeers(ctx context.Context) (ln net.Listener, advertised ne
 
 // AdmitPeer runs Secure on an accepted connection, under the deadline of Hello. After an error c is closed.
 func (n Net) AdmitPeer(ctx context.Context, c net.Conn) (net.Conn, error) {
-	n, err := n.ready()
+	n, err := n.ready(ctx)
 	s := c
 	if err == nil {
 		s, err = n.secure(ctx, c, true, time.Now())
@@ -71,5 +71,11 @@ func (n Net) AdmitPeer(ctx context.Context, c net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// Interrupt makes reads and writes of c fail when ctx ends, until the function it returns has returned.
-func Interrupt(ctx context.Context, c net.Conn) (end func()) { return interruptible(ctx, c) }
+// Interrupt makes reads and writes of c fail when ctx ends, until the function it returns has returned. A nil ctx panics, as there is
+// no error to return.
+func Interrupt(ctx context.Context, c net.Conn) (end func()) {
+	if ctx == nil {
+		panic("socketboot: Interrupt: " + errNoContext.Error())
+	}
+	return interruptible(ctx, c)
+}

@@ -33,6 +33,9 @@ func (d Deadlines) orDefaults() Deadlines {
 // Run carries the handshake through over c, blocking, until it is done, fails, or ctx or a deadline ends it; the error is then a
 // [HandshakeError]. It sets deadlines on c and leaves none. It does not close c.
 func (m *Machine) Run(ctx context.Context, c net.Conn, d Deadlines) error {
+	if ctx == nil {
+		return m.Fail(errNoContext)
+	}
 	if err := d.check("Deadlines."); err != nil {
 		return m.Fail(err)
 	}

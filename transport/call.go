@@ -366,6 +366,10 @@ const (
 // drive moves calls until all are over. Nobody else does. Where one is left it sleeps until that can go on, if its connection can say so;
 // otherwise it looks again, yields, then sleeps for a while.
 func drive(ctx context.Context, all []*call) {
+	if ctx == nil {
+		cancelAll(all, cause.Of(ctx))
+		return
+	}
 	for quiet, nap := 0, napLeast; ; {
 		moved, open := false, 0
 		var last *call
@@ -386,12 +390,7 @@ func drive(ctx context.Context, all []*call) {
 			quiet, nap = 0, napLeast
 			continue
 		case ctx.Err() != nil:
-			why := cause.Of(ctx)
-			for _, k := range all {
-				if k.stage != over {
-					k.cancel(why)
-				}
-			}
+			cancelAll(all, cause.Of(ctx))
 			return
 		}
 		if open == 1 && last.sleep(ctx) {
@@ -403,6 +402,14 @@ func drive(ctx context.Context, all []*call) {
 		}
 		time.Sleep(nap)
 		nap = min(2*nap, napMost)
+	}
+}
+
+func cancelAll(all []*call, why error) {
+	for _, k := range all {
+		if k.stage != over {
+			k.cancel(why)
+		}
 	}
 }
 

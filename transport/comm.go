@@ -83,6 +83,9 @@ type entry struct {
 
 // New tells all ranks what each is, and checks that they fit. All ranks must call it.
 func New(ctx context.Context, cfg Config) (*Communicator, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("transport: %w", cause.Of(ctx))
+	}
 	c, err := newCommunicator(&cfg)
 	if err == nil {
 		err = c.introduce(ctx, &cfg)
@@ -290,6 +293,9 @@ const voteGrace = 5 * time.Second
 //
 // When ctx ends Connect returns, and the call fails at all ranks as soon as they come to it; the next Connect waits for that.
 func (c *Communicator) Connect(ctx context.Context, l Links) error {
+	if ctx == nil {
+		return fmt.Errorf("transport: connect: %w", cause.Of(ctx))
+	}
 	select {
 	case <-c.turn:
 	case <-c.life.Done():

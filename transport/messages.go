@@ -12,6 +12,11 @@ import (
 // The links are those of the first Connect with connection index 0 (see [Pairs]). The calls that wait move the data: without one nothing
 // runs, and what a peer sends waits for Recv.
 //
+// A nil error says that the message is in the connection's memory, not that the peer's Recv has it: what has not been received when the
+// peer closes or dies is lost. Over shared memory calls after that are nil, too, and their messages lost, until this rank has learned of
+// the end: in a moment, by a file in up to 0.2 s; over a network they fail. Where it matters let the peer answer, or meet it in a Barrier of
+// Config.Job after its Recv.
+//
 // Errors are [PeerError]s. When ctx ends before anything of the message has left nothing of it is sent. Later the connection ends, with
 // ErrCut here and an error at the peer: that a part has come cannot be taken back.
 func (c *Communicator) Send(ctx context.Context, peer int, b []byte) error {

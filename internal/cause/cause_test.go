@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,6 +40,10 @@ func TestOf(t *testing.T) {
 				t.Errorf("%v, want %s", got, tt.text)
 			}
 		})
+	}
+	var none context.Context
+	if err := Of(none); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("of none: %v", err)
 	}
 	if err := Of(context.Background()); err != nil {
 		t.Errorf("of a context that goes on: %v", err)

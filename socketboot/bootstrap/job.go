@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Job is one rank's end of a job. Methods may be called from any goroutine; a context bounds each wait, and after [Job.Close] they
@@ -110,7 +111,12 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
+var errNoContext = fmt.Errorf("the context is nil; pass context.Background() where nothing is to end the call: %w", syscall.EINVAL)
+
 func causeOf(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	err, why := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(why, err) {
 		return why

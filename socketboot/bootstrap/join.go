@@ -29,6 +29,9 @@ type Config struct {
 // Join meets the other ranks of a job. All ranks must call it; it returns when this rank can reach every other. If it fails, nothing
 // is left open, and the error names the ranks that are missing, as far as that is known.
 func Join(ctx context.Context, c Config) (*Member, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("bootstrap: join: %w", errNoContext)
+	}
 	if c.Size < 1 || c.Size > MaxRanks || c.Rank < 0 || c.Rank >= c.Size {
 		return nil, fmt.Errorf("bootstrap: rank %d of %d: want a rank from 0 on, below a size of at most %d", c.Rank, c.Size, MaxRanks)
 	}

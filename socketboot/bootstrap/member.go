@@ -87,6 +87,9 @@ func (m *Member) Send(ctx context.Context, to int, tag uint32, b []byte) error {
 		return fmt.Errorf("bootstrap: send %d bytes to rank %d: %w of %d", len(b), to, ErrTooLong, m.limits.Message)
 	}
 	op := fmt.Sprintf("send with tag %#x", tag)
+	if ctx == nil {
+		return m.blame(to, op, errNoContext)
+	}
 	if err := m.reachable(to, op); err != nil {
 		return err
 	}

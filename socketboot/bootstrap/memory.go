@@ -84,6 +84,9 @@ func (m *Memory) Recv(ctx context.Context, from int, tag uint32) ([]byte, error)
 
 // AllGather is [Job.AllGather].
 func (m *Memory) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("bootstrap: all-gather: %w", errNoContext)
+	}
 	m.hub.pause(m.rank)
 	if len(mine) > m.limits.Slice {
 		return nil, fmt.Errorf("bootstrap: all-gather of %d bytes from rank %d: %w of %d", len(mine), m.rank, ErrTooLong, m.limits.Slice)

@@ -28,6 +28,9 @@ type gathering struct {
 
 // AllGather is [Job.AllGather].
 func (m *Member) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("bootstrap: all-gather: %w", errNoContext)
+	}
 	if len(mine) > m.limits.Slice {
 		return nil, fmt.Errorf("bootstrap: all-gather of %d bytes from rank %d: %w of %d", len(mine), m.rank, ErrTooLong, m.limits.Slice)
 	}

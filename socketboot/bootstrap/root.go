@@ -48,6 +48,9 @@ const defaultTimeout = 2 * time.Minute
 
 // NewRoot listens. ctx bounds only this call.
 func NewRoot(ctx context.Context, c RootConfig) (*Root, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("bootstrap: root: %w", errNoContext)
+	}
 	if err := notNegative("RootConfig.Timeout", c.Timeout); err != nil {
 		return nil, err
 	}

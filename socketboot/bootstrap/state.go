@@ -58,6 +58,9 @@ func (s *state) notify() {
 
 // await waits until ready, which is called under the lock, says so. The error is ready's or that of ctx.
 func (s *state) await(ctx context.Context, ready func() (bool, error)) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	for {
 		s.mu.Lock()
 		ok, err := ready()
