@@ -499,3 +499,54 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// After its first message a batch takes only what was all there at one look. What is not there yet may be a long message, whose first part,
+// come between two looks, would be in a buffer that the next call does not have first.
+func TestBatchTakesWhatIsThere(t *testing.T) {
+	a, b := pair(t, WithData(minData), WithCells(minCells))
+	next := func(want bool, when string) {
+		t.Helper()
+		if got := b.r.wholeNext(); got != want {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	send := func(n int) {
+		t.Helper()
+		if _, err := a.TrySend(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buffers, sizes := make([][]byte, 3), make([]int, 3)
+	for i := range buffers {
+		buffers[i] = make([]byte, 2*minData)
+	}
+	take := func(want int) {
+		t.Helper()
+		if n, err := b.TryRecvBatch(buffers, sizes); n != want || err != nil {
+			t.Fatalf("%d messages, %v, want %d", n, err, want)
+		}
+	}
+	next(false, "nothing")
+	send(30)
+	next(true, "in cells")
+	send(1000)
+	take(2)
+	send(1000)
+	next(true, "one part")
+	take(1)
+	if n, err := a.TrySendBatch([][]byte{buffers[2][:100], buffers[2][:100], buffers[2][:100], buffers[2][:100]}); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	take(3)
+	next(true, "the rest of a batch")
+	take(1)
+	send(30)
+	send(2 * minData)
+	take(1)
+	next(false, "parts, some of them to come")
+	take(0)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next(false, "the end")
+}

@@ -386,7 +386,7 @@ func (r *Receiver) receiveSome(buffers [][]byte, sizes []int) (n int, err error)
 				break
 			}
 		}
-		if n > 0 && r.longNext() {
+		if n > 0 && !r.wholeNext() {
 			break
 		}
 		size, ok, e := r.receive(buffers[n])
@@ -405,14 +405,14 @@ func (r *Receiver) receiveSome(buffers [][]byte, sizes []int) (n int, err error)
 	return n, err
 }
 
-// longNext says that a message in several parts is next, of which not all need be there: it has to go into the first buffer of a call,
-// to go on there in the next.
-func (r *Receiver) longNext() bool {
+// wholeNext says that all of the next message is there. One in several parts has to go into the first buffer of a call, to go on there in
+// the next, and so has what comes only after this look: it may be one.
+func (r *Receiver) wholeNext() bool {
 	if r.batch.off < r.batch.end {
-		return false
+		return true
 	}
 	value, low, ok := r.head()
-	return ok && low>>kindShift == kindPart && value > low&sizeMask
+	return ok && (low>>kindShift != kindPart || value <= low&sizeMask)
 }
 
 // eights takes messages of 8 bytes out of an open batch.
