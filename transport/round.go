@@ -192,13 +192,13 @@ func (r *round) prepare() error {
 	if sum != (digest{}) {
 		return r.compareMasks()
 	}
-	for i := 1; i < c.size; i++ {
+	for i := 1; i < c.size; i++ { // at the end NCCL has the rank that is sent to first, unlike in the steps
 		recvPeer, sendPeer := r.peersOf(i)
-		if r.links.Recv[recvPeer] != 0 || recvPeer == sendPeer && r.links.Send[sendPeer] != 0 {
-			r.meets = append(r.meets, meet{i, recvPeer})
-		}
-		if r.links.Send[sendPeer] != 0 && recvPeer != sendPeer {
+		if r.links.Send[sendPeer] != 0 || recvPeer == sendPeer && r.links.Recv[recvPeer] != 0 {
 			r.meets = append(r.meets, meet{i, sendPeer})
+		}
+		if r.links.Recv[recvPeer] != 0 && recvPeer != sendPeer {
+			r.meets = append(r.meets, meet{i, recvPeer})
 		}
 	}
 	return nil
@@ -358,9 +358,8 @@ func (r *round) finish() {
 				r.say(r.meets[upTo], nil)
 			}
 		}
-		for i := upTo - 1; i >= at && r.over == nil; i-- {
-			m := r.meets[i]
-			if r.heard[m] {
+		for _, m := range r.meets[at:upTo] {
+			if r.over != nil || r.heard[m] {
 				continue
 			}
 			if b := r.recv(m.peer, r.lastTag(m.step)); r.over == nil {
