@@ -17,10 +17,10 @@ func TestNilContext(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	b := make([]byte, 1)
 	niltest.Refuses(t, map[string]func() error{
-		"New":      func() error { _, err := transport.New(niltest.Context, cfg); return err },
-		"Connect":  func() error { return c.Connect(niltest.Context, transport.Links{}) },
-		"Send":     func() error { return c.Send(niltest.Context, 0, b) },
-		"Recv":     func() error { _, err := c.Recv(niltest.Context, 0, b); return err },
+		"New":     func() error { _, err := transport.New(niltest.Context, cfg); return err },
+		"Connect": func() error { return c.Connect(niltest.Context, transport.Links{}) },
+		"Send":    func() error { return c.Send(niltest.Context, 0, b) },
+		"Recv":    func() error { _, err := c.Recv(niltest.Context, 0, b); return err },
 		"Group": func() error {
 			g := c.NewGroup()
 			g.Recv(0, b)

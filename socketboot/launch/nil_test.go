@@ -9,6 +9,9 @@ import (
 
 func TestNilContext(t *testing.T) {
 	niltest.Refuses(t, map[string]func() error{
-		"Meet": func() error { _, err := Info{Size: 2, Root: "127.0.0.1:1"}.Meet(niltest.Context, bootstrap.Config{}); return err },
+		"Meet": func() error {
+			_, err := Info{Size: 2, Root: "127.0.0.1:1"}.Meet(niltest.Context, bootstrap.Config{})
+			return err
+		},
 	})
 }
