@@ -252,7 +252,7 @@ func bestPort(dev *Context) (port int, routable bool) {
 // panics, as there is no error to return.
 func Watch(ctx context.Context, opts ...Option) <-chan []*Device {
 	if ctx == nil {
-		panic("ibverbs: Watch: " + absent.Context.Error())
+		panic("ibverbs: Watch: " + absent.ErrContext.Error())
 	}
 	o := collect(opts)
 	changed := make(chan struct{}, 1)

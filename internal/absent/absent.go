@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Context is the error of a nil context.
-var Context = fmt.Errorf("the context is nil; pass context.Background() where nothing is to end the call: %w", syscall.EINVAL)
+// ErrContext is the error of a nil context.
+var ErrContext = fmt.Errorf("the context is nil; pass context.Background() where nothing is to end the call: %w", syscall.EINVAL)
 
 // Pointer is the error of a method that is called on a nil pointer: what it points to, with its package, and what makes one.
 func Pointer(what, maker string) error {
