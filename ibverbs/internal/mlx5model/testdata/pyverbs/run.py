@@ -61,6 +61,8 @@ sys.argv[1:] = ["--dev", device]
 from args_parser import parser  # noqa: E402, one of the folder's
 
 parser.parse_args()
+import tests.utils  # noqa: E402, F401: it and mlx5_base need each other, and only this order works
+
 suite = unittest.TestLoader().loadTestsFromNames(["tests." + m for m in modules])
 with open(results, "w") as out:
     suite.run(Lines(out))
