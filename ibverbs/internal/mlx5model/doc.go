@@ -41,6 +41,13 @@
 // that answers ptrace and seccomp with ENOSYS, and the ioctl of verbs too, so that a
 // supervisor on the host never sees one.
 //
+// # Programs of perftest
+//
+// TestPerftest runs them on both link layers: some rows each time, and with PURERDMA_PERFTEST=all
+// every program over sizes, queue pairs, lists, inline data, SRQ, UC, UD, events and 128-byte
+// completions, and past the end of an entry's index, at full counts. TestPerftestTrapped is the
+// last of these while stores into doorbells are caught.
+//
 // # Tests of rdma-core's
 //
 // TestPyverbs runs the tests that rdma-core has of itself, from Debian's python3-pyverbs, on
