@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot/launch"
@@ -41,7 +42,7 @@ func startCrew(ctx context.Context, n int, args []string, lost func(error)) (c *
 	if err != nil {
 		return nil, fmt.Errorf("starting the ranks: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "purerdma-sendrecv-")
+	dir, err := os.MkdirTemp("", idFolder)
 	if err != nil {
 		return nil, fmt.Errorf("starting the ranks: %w", err)
 	}
@@ -98,12 +99,24 @@ func (c *crew) end(failed error) error {
 // aloneVariable tells a rank that all ranks are on this machine, started by its rank 0, which holds the other end of its standard input.
 const aloneVariable = "PURERDMA_SENDRECV_LOCAL"
 
-// whileRankZeroLives is ctx until rank 0, which has started this one, says through reins that it has failed, or its process ends.
-func whileRankZeroLives(ctx context.Context, reins io.Reader) context.Context {
+// idFolder is how the name begins of the folder that rank 0 makes for the file with the job's id.
+const idFolder = "purerdma-sendrecv-"
+
+// removeID removes that folder. Others may have done so already.
+func removeID(file string) {
+	if dir := filepath.Dir(file); strings.HasPrefix(filepath.Base(dir), idFolder) {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// whileRankZeroLives is ctx until rank 0, which has started this one, says through reins that it has failed, or its process ends. Where it
+// has said nothing it was killed: the file with the job's id, which it made, is removed for it.
+func whileRankZeroLives(ctx context.Context, reins io.Reader, id string) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		last, _ := io.ReadAll(reins)
 		if len(last) == 0 {
+			removeID(id)
 			last = []byte("rank 0, which has started this one, has ended")
 		}
 		cancel(errors.New(string(last)))

@@ -39,7 +39,7 @@ func (t *tool) rank(ctx context.Context, info launch.Info, local bool) (err erro
 		case err != nil && m.job != nil:
 			err = m.blame(ctx, err)
 			m.job.Abort(err)
-		case local && m.rank > 0 && errors.Is(err, bootstrap.ErrNoRoot):
+		case local && m.rank > 0 && isAbout(err, 0):
 			err = lastWord(ctx, err)
 		}
 		if err = errors.Join(err, m.close()); err != nil {
@@ -94,11 +94,14 @@ func (m *member) join(ctx context.Context, info launch.Info, local bool) error {
 	if n := len(m.t.devices); n > 0 {
 		config.HCA = "=" + m.t.devices[m.rank%n]
 	}
-	job, err := info.Meet(ctx, bootstrap.Config{Net: config.Net})
+	joined, err := info.Meet(ctx, bootstrap.Config{Net: config.Net})
 	if err != nil {
 		return err
 	}
-	m.job, m.closes = job, append(m.closes, job.Close)
+	if local { // all have read the id
+		removeID(info.IDFile)
+	}
+	m.job, m.closes = joined, append(m.closes, joined.Close)
 	variables, err := transport.VariablesFromEnv(os.Getenv)
 	if err != nil {
 		return err
@@ -123,13 +126,25 @@ func (m *member) join(ctx context.Context, info launch.Info, local bool) error {
 		}
 		transports, m.closes = append(transports, nics.Driver()), append(m.closes, nics.Close)
 	}
-	m.comm, err = transport.New(ctx, transport.Config{Job: job, Channels: m.t.channels, Log: log, Variables: &variables, Self: self, Transports: transports})
+	m.job, transports = between(joined, transports)
+	m.comm, err = transport.New(ctx, transport.Config{Job: m.job, Channels: m.t.channels, Log: log, Variables: &variables, Self: self, Transports: transports})
 	if err != nil {
 		return err
 	}
 	m.closes = append(m.closes, m.comm.Close)
 	m.group = m.comm.NewGroup()
 	return m.comm.Connect(ctx, transport.Pairs(m.rank, m.size, m.t.channels))
+}
+
+// between comes between a rank and what it talks by. A variable for tests.
+var between = func(job bootstrap.Job, all []transport.Transport) (bootstrap.Job, []transport.Transport) {
+	return job, all
+}
+
+// isAbout says that an error of the job concerns a rank.
+func isAbout(err error, rank int) bool {
+	var e *bootstrap.RankError
+	return errors.As(err, &e) && e.Rank == rank
 }
 
 // blame adds what the job knows: where several ranks end, one after another, it names the first, which others need not be connected with.

@@ -144,7 +144,7 @@ func (t *tool) run(ctx context.Context) error {
 	if t.launched != nil {
 		local := os.Getenv(aloneVariable) != ""
 		if local {
-			ctx = whileRankZeroLives(ctx, os.Stdin)
+			ctx = whileRankZeroLives(ctx, os.Stdin, t.launched.IDFile)
 		}
 		return t.rank(ctx, *t.launched, local)
 	}
