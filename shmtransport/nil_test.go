@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -39,10 +40,16 @@ func waits(t *testing.T) map[string]func(context.Context) error {
 }
 
 func TestNilContext(t *testing.T) {
+	var ours [2]*net.UnixConn
+	for i := range ours {
+		a, b := sockets(t)
+		ours[i] = a
+		defer func() { _ = b.Close() }()
+	}
 	calls := map[string]func() error{
 		"Dial":  func() error { _, err := Dial(niltest.Context, "@nobody"); return err },
-		"Offer": func() error { a, _ := sockets(t); _, err := Offer(niltest.Context, a); return err },
-		"Take":  func() error { a, _ := sockets(t); _, err := Take(niltest.Context, a); return err },
+		"Offer": func() error { _, err := Offer(niltest.Context, ours[0]); return err },
+		"Take":  func() error { _, err := Take(niltest.Context, ours[1]); return err },
 	}
 	for name, wait := range waits(t) {
 		calls[name] = func() error { return wait(niltest.Context) }
