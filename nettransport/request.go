@@ -167,8 +167,8 @@ func (c *Comm) await(ctx context.Context, op string, try func() (over bool, err 
 	}
 }
 
-// Wait is Test until done, or until ctx ends, which leaves the request in flight and is an *ibverbs.Error. It sleeps in steps of up to 1 ms; a program
-// that wants less latency calls Test in a loop that yields.
+// Wait is Test until done, or until ctx ends, which leaves the request in flight and is an *ibverbs.Error. It sleeps in steps of up to
+// 1 ms; a program that wants less latency calls Test in a loop that yields.
 func (r Request) Wait(ctx context.Context, sizes []int) error {
 	if r.c == nil {
 		return ErrStale

@@ -9,8 +9,8 @@ import (
 	"github.com/purerdma/purerdma/internal/absent"
 )
 
-// Of is [absent.ErrContext] of a nil ctx, nil while ctx has not ended, and then its Err and its Cause in one: errors.Is finds Canceled or DeadlineExceeded, whatever
-// cause a caller gave, and that cause too.
+// Of is [absent.ErrContext] of a nil ctx, nil while ctx has not ended, and then its Err and its Cause in one: errors.Is finds Canceled or
+// DeadlineExceeded, whatever cause a caller gave, and that cause too.
 func Of(ctx context.Context) error {
 	if ctx == nil {
 		return absent.ErrContext
