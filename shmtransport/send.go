@@ -177,7 +177,7 @@ func (s *Sender) Prepare() (more bool) {
 	if s.gate.enter(s.life) != nil {
 		return false
 	}
-	more = s.acquired < 0 && s.left == nil && s.ownSome()
+	more = s.left == nil && s.ownSome()
 	s.gate.leave()
 	return more
 }
@@ -454,7 +454,7 @@ func (s *Sender) ownSome() bool {
 	size := uint64(len(s.data))
 	want := uint64(min(s.lastBytes, ownMost))
 	evict := past(int(want)) && s.isFar()
-	if evict && !cpu.Evicts {
+	if evict && !cpu.Evicts || s.acquired >= 0 { // these lines are the caller's
 		return false
 	}
 	ahead := int64(s.ownedTo - s.pos) // below 0 where more was sent than was owned
