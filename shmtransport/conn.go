@@ -57,11 +57,14 @@ func (c *Conn) Split() (*Sender, *Receiver, error) {
 		return nil, nil, fmt.Errorf("%w: Split, of a connection that is split or has memory out", ErrOrder)
 	}
 	shared := c.s.gate
+	defer shared.leave()
 	c.life.mu.Lock()
+	defer c.life.mu.Unlock()
+	if c.life.state.Load()&closed != 0 { // Close shuts the gate that was there
+		return nil, nil, ErrClosed
+	}
 	c.split = true
 	c.s.gate, c.r.gate, c.r.partner = &gate{fenced: shared.fenced}, &gate{fenced: shared.fenced}, nil
-	c.life.mu.Unlock()
-	shared.leave()
 	return c.s, c.r, nil
 }
 
@@ -119,13 +122,12 @@ func (c *Conn) Wait(ctx context.Context) error { return c.r.Wait(ctx) }
 // It may be called from any goroutine, and again. The memory is unmapped once nobody is in a call and nothing from Acquire or Next is
 // out; whoever has such memory unmaps it by Commit or Release, which are ErrClosed then.
 func (c *Conn) Close() error {
-	c.life.mu.Lock()
-	gates := []*gate{c.s.gate}
-	if c.r.gate != c.s.gate {
-		gates = append(gates, c.r.gate)
-	}
-	c.life.mu.Unlock()
-	first, err := c.life.close(gates...)
+	first, err := c.life.close(func() []*gate {
+		if c.r.gate == c.s.gate {
+			return []*gate{c.s.gate}
+		}
+		return []*gate{c.s.gate, c.r.gate}
+	})
 	if !first {
 		return nil
 	}

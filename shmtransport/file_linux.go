@@ -129,7 +129,10 @@ func (f *File) Attached(ctx context.Context) (*Conn, error) {
 	late := func() error {
 		return errors.Join(fmt.Errorf("shared memory: no other process has attached %s: %w", f.path, cause.Of(ctx)), f.Close())
 	}
-	if ctx == nil {
+	switch {
+	case f.file == nil:
+		return nil, fmt.Errorf("shared memory: a file that is spent: %w", ErrClosed)
+	case ctx == nil:
 		return nil, late()
 	}
 	for d := step; !f.attached(); d = min(2*d, most) {

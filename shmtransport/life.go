@@ -101,21 +101,23 @@ func (l *life) reason() error {
 	return l.why
 }
 
-// close ends the connection in this process and unmaps its memory, once nobody is in it. first says
-// that no call came before.
-func (l *life) close(gates ...*gate) (first bool, err error) {
+// close ends the connection in this process and unmaps its memory, once nobody is in it. gates is called under mu with the end said: what
+// changes the gates looks for the end there, so that they are all there will be. first says that no call came before.
+func (l *life) close(gates func() []*gate) (first bool, err error) {
 	l.mu.Lock()
 	if l.state.Or(closed)&closed != 0 {
 		l.mu.Unlock()
 		return false, nil
 	}
+	all := gates()
 	l.wake()
 	l.mu.Unlock()
 	futex.Barrier()
 	var errs []error
-	for _, g := range gates {
-		if g.shut() {
-			errs = append(errs, l.span.Retain())
+	for _, g := range all {
+		errs = append(errs, l.span.Retain()) // for a holder, who may release it as soon as the gate is shut
+		if orphan := g.shut(); !orphan {
+			errs = append(errs, l.span.Release())
 		}
 	}
 	l.mu.Lock()

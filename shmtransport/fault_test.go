@@ -1,0 +1,86 @@
+//go:build linux
+
+package shmtransport
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file that is spent gives no connection.
+func TestSpentFile(t *testing.T) {
+	f, err := MakeFile(tmpfs(t), WithCells(minCells), WithData(minData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := f.Attached(t.Context()); c != nil || !errors.Is(err, ErrClosed) {
+		t.Error(c, err)
+	}
+}
+
+// A Split that Close overtakes gives no ends: Close does not know of them, and would take the memory from under them.
+func TestSplitOvertakenByClose(t *testing.T) {
+	a, _ := pair(t)
+	a.life.mu.Lock()
+	split := make(chan error)
+	go func() {
+		_, _, err := a.Split()
+		split <- err
+	}()
+	for atomic.LoadUint32(&a.s.gate.state) != inside {
+		runtime.Gosched()
+	}
+	a.life.state.Or(closed)
+	a.life.mu.Unlock()
+	if err := <-split; !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	a.life.state.And(^uint32(closed)) // for the Close that follows
+}
+
+type noLink struct{}
+
+func (noLink) close() error { return nil }
+
+// By the time that Close leaves the mapping to whoever holds memory it is theirs: they may give it back at once, while Close waits for others.
+func TestCloseLeavesMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := geometry{minCells, minData, 0}
+		fd, span, err := makeMemfd(g)
+		if err = errors.Join(err, unix.Close(fd)); err != nil {
+			t.Fatal(err)
+		}
+		c := newConn(span, g, true, false, Peer{})
+		c.link = noLink{}
+		if m, err := c.Acquire(8); m == nil || err != nil {
+			t.Fatal(err)
+		}
+		if err := c.s.gate.enter(c.life); err != nil { // a call that goes on
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- c.Close() }()
+		synctest.Wait()
+		if err := errors.Join(span.Release(), span.Retain()); err != nil {
+			t.Fatalf("nothing was kept for the holder: %v", err)
+		}
+		c.s.gate.leave()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := c.Commit(8); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if span.Retain() == nil {
+			t.Error("the memory is still mapped")
+		}
+	})
+}
