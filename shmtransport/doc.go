@@ -71,9 +71,9 @@
 // # Waiting
 //
 // Whoever waits looks for some 50 µs, yielding to other goroutines, then sleeps in the kernel (futex) on a word of the shared memory, and
-// costs no processor time until the other side wakes it; meanwhile it holds a thread. A goroutine that is locked to its thread
-// (runtime.LockOSThread) yields slowly: do not lock it. The other side looks at that word after each
-// message. The order of its two accesses would take a fence for each message; instead whoever goes to sleep makes it for both
+// costs next to no processor time until the other side wakes it: it looks once a second. Meanwhile it holds a thread. A goroutine that is
+// locked to its thread (runtime.LockOSThread) yields slowly: do not lock it. The other side looks at that word after each message. The
+// order of its two accesses would take a fence for each message; instead whoever goes to sleep makes it for both
 // (membarrier). Where the kernel has no such call both sides take the fence. The order of the steps is explored exhaustively by a test.
 //
 // # Behind package transport

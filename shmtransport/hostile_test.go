@@ -383,3 +383,30 @@ func TestContextEndsWithHandshake(t *testing.T) {
 		}
 	}
 }
+
+// A peer that marks a sleeper's word, just after this process has cleared it to wake the sleeper, does not make the sleep last.
+func TestPeerMarksSleeper(t *testing.T) {
+	_, b := pair(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &b.r.wait
+	w.ctx = ctx
+	var n nap
+	for n.at != napSleep {
+		n.step(w)
+	}
+	cancel()
+	b.life.wakeAll()
+	atomic.StoreUint32(w.asleep, 1)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		n.step(w)
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		t.Error("it sleeps on")
+		b.life.wakeAll()
+		<-over
+	}
+}

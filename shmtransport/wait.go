@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/internal/mmio"
@@ -17,6 +18,9 @@ import (
 const (
 	looksPerRound = 64
 	rounds        = 40
+	// longestNap is for a peer that breaks the protocol: it can mark the word again just after this process has cleared it for a context that
+	// ended, and before the sleeper sleeps.
+	longestNap = time.Second
 )
 
 // nap is how one side goes to sleep without losing a wake-up, as a machine of small steps: the same steps run here, on the memory, and
@@ -101,7 +105,7 @@ func (w *waiter) barrier() {
 func (w *waiter) ready() bool { return w.look(1) || w.life.state.Load() != 0 || w.ctx.Err() != nil }
 
 // sleep implements [bed].
-func (w *waiter) sleep() { _ = futex.Wait(w.asleep, 1, -1) }
+func (w *waiter) sleep() { _ = futex.Wait(w.asleep, 1, longestNap) }
 
 // wait returns nil when there may be something, else why the context ended.
 func (w *waiter) wait(ctx context.Context) error {
