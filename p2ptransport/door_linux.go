@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/purerdma/purerdma/internal/cause"
+	"github.com/purerdma/purerdma/internal/unixdial"
 )
 
 // door gives descriptors of pieces to who asks for them by token over a Unix
@@ -268,7 +271,7 @@ func get(ctx context.Context, socket string, token uint64, want bool, within tim
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		err = fmt.Errorf("ask its owner: %w", errors.Join(ctx.Err(), err))
+		err = fmt.Errorf("ask its owner: %w", errors.Join(cause.Of(ctx), err))
 	case errors.As(err, &late) && late.Timeout():
 		err = fmt.Errorf("its owner, at %q, has not answered within %v; is its process stopped? %w", socket, within, err)
 	}
@@ -277,19 +280,17 @@ func get(ctx context.Context, socket string, token uint64, want bool, within tim
 
 // ask is get until a point in time.
 func ask(ctx context.Context, socket string, token uint64, want bool, limit time.Time) (fd int, _ *net.UnixConn, err error) {
-	dialer := net.Dialer{Deadline: limit}
-	conn, err := dialer.DialContext(ctx, "unixpacket", socket)
+	nc, err := unixdial.Packet(ctx, socket, limit)
 	if err != nil {
 		return -1, nil, fmt.Errorf("ask its owner: %w", err)
 	}
-	nc := conn.(*net.UnixConn)
 	if err := nc.SetDeadline(limit); err != nil {
 		return -1, nil, errors.Join(err, nc.Close())
 	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() && err == nil {
-			err = ctx.Err()
+			err = cause.Of(ctx)
 		}
 		if err == nil {
 			err = nc.SetDeadline(time.Time{})

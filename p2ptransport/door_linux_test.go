@@ -18,15 +18,16 @@ func TestOwnerIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	const unwanted = 2 // the token of the answer that nobody wants
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	why := errors.New("nobody wants it")
 	var over sync.WaitGroup
 	over.Go(func() {
 		for nc, err := l.Accept(); err == nil; nc, err = l.Accept() {
 			over.Go(func() {
 				token := make([]byte, 8)
 				if n, _ := nc.Read(token); n == len(token) && token[0] == unwanted {
-					cancel()
+					cancel(why)
 				}
 				_, _ = nc.Read(token) // until who asked has gone
 				_ = nc.Close()
@@ -37,7 +38,7 @@ func TestOwnerIsSilent(t *testing.T) {
 	if nc != nil || err == nil || !strings.Contains(err.Error(), "has not answered within 50ms") {
 		t.Error(err)
 	}
-	if _, nc, err = get(ctx, l.Addr().String(), unwanted, true, time.Hour); nc != nil || !errors.Is(err, context.Canceled) {
+	if _, nc, err = get(ctx, l.Addr().String(), unwanted, true, time.Hour); nc != nil || !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

@@ -3,11 +3,17 @@
 package shmtransport
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
+	"io"
+	"net"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,4 +89,70 @@ func TestCloseLeavesMemory(t *testing.T) {
 			t.Error("the memory is still mapped")
 		}
 	})
+}
+
+// A listener whose queue is full makes who dials wait, and is not taken for one that is not there.
+func TestDialFullQueue(t *testing.T) {
+	addr := "@purerdma-test-" + rand.Text()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: addr}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), addr)
+	l, err := net.FileListener(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var waiting []io.Closer
+	for {
+		nc, err := net.Dial("unixpacket", addr)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, nc)
+	}
+	if err := try(addr); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(enough) })
+	if _, err := Dial(ctx, addr); !errors.Is(err, enough) || !errors.Is(err, unix.EAGAIN) {
+		t.Error(err)
+	}
+	type made struct {
+		c   *Conn
+		err error
+	}
+	dialled := make(chan made)
+	go func() {
+		c, err := Dial(t.Context(), addr)
+		dialled <- made{c, err}
+	}()
+	for range waiting {
+		nc, err := l.Accept()
+		if err = errors.Join(err, nc.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nc, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Take(t.Context(), nc.(*net.UnixConn))
+	m := <-dialled
+	if err = errors.Join(err, m.err); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range append(waiting, c, m.c, l) {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

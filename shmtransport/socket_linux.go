@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/purerdma/purerdma/internal/cause"
+	"github.com/purerdma/purerdma/internal/unixdial"
 )
 
 // What passes over the socket: one packet of the one that dials, with the memory's descriptor, one packet back, and at the end one
@@ -31,7 +32,7 @@ const (
 	flagBarriers = 1
 	goodbye      = 1
 
-	// HandshakeLimit bounds a handshake where the context does not.
+	// HandshakeLimit bounds a handshake, and the wait for a listener whose queue is full, where the context does not end them sooner.
 	HandshakeLimit = 5 * time.Second
 )
 
@@ -85,15 +86,14 @@ func dial(ctx context.Context, addr string, o options) (*Conn, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("shared memory with %s: %w", addr, cause.Of(ctx))
 	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unixpacket", addr)
+	nc, err := unixdial.Packet(ctx, addr, time.Now().Add(HandshakeLimit))
 	if err != nil {
 		if why := cause.Of(ctx); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 		return nil, fmt.Errorf("shared memory with %s: %w%s", addr, err, dialHint(err))
 	}
-	c, err := offer(ctx, nc.(*net.UnixConn), o)
+	c, err := offer(ctx, nc, o)
 	if err != nil {
 		return nil, fmt.Errorf("shared memory with %s: %w", addr, err)
 	}
@@ -103,6 +103,9 @@ func dial(ctx context.Context, addr string, o options) (*Conn, error) {
 func dialHint(err error) string {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		return " (abstract addresses reach processes of the same network namespace only; a path works wherever its directory is seen)"
+	}
+	if unixdial.Full(err) {
+		return " (the queue of its listener is full: is its process stopped?)"
 	}
 	return ""
 }
