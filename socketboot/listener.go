@@ -230,7 +230,7 @@ func (l *Listener) admit(c net.Conn) {
 	defer l.mu.Unlock()
 	for !l.closed && len(l.pending)+len(l.ready) >= l.net.MaxPending {
 		if wait := l.evict(); wait > 0 {
-			again := time.AfterFunc(wait, l.room.Signal)
+			again := time.AfterFunc(wait, l.lookAgain)
 			l.room.Wait()
 			again.Stop()
 		}
@@ -241,6 +241,13 @@ func (l *Listener) admit(c net.Conn) {
 	}
 	l.pending[a] = struct{}{}
 	l.work.Go(a.serve)
+}
+
+// lookAgain ends a wait of admit, which holds the lock until it waits.
+func (l *Listener) lookAgain() {
+	l.mu.Lock()
+	l.room.Signal()
+	l.mu.Unlock()
 }
 
 // evict ends a handshake to make room: of a peer that has shown nothing before one that has, the longest silent first. When the

@@ -120,7 +120,7 @@ func (n *Net) secure(ctx context.Context, c net.Conn, server bool, start time.Ti
 	defer interruptible(ctx, c)()
 	s, err := n.Secure(ctx, c, server)
 	if err != nil && ctx.Err() != nil {
-		return nil, causeOf(ctx)
+		return nil, fmt.Errorf("%w: securing the connection with %s: %w", causeOf(ctx), addrString(c), err)
 	}
 	return s, err
 }

@@ -71,8 +71,8 @@ func (n Net) AdmitPeer(ctx context.Context, c net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// Interrupt makes reads and writes of c fail when ctx ends, until the function it returns has returned. A nil ctx panics, as there is
-// no error to return.
+// Interrupt makes reads and writes of c fail when ctx ends, until the function it returns has returned. It does so by a deadline, and where
+// ctx has ended c has none afterwards. A nil ctx panics, as there is no error to return.
 func Interrupt(ctx context.Context, c net.Conn) (end func()) {
 	if ctx == nil {
 		panic("socketboot: Interrupt: " + errNoContext.Error())

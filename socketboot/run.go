@@ -75,7 +75,7 @@ func (m *Machine) run(ctx context.Context, c net.Conn, d Deadlines, start time.T
 	return m.Err()
 }
 
-// interruptible makes reads and writes of c fail when ctx ends, until the function it returns has returned.
+// interruptible makes reads and writes of c fail when ctx ends, until the function it returns has returned, which then leaves no deadline.
 func interruptible(ctx context.Context, c net.Conn) (end func()) {
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -85,6 +85,7 @@ func interruptible(ctx context.Context, c net.Conn) (end func()) {
 	return func() {
 		if !stop() {
 			<-fired
+			_ = c.SetDeadline(time.Time{})
 		}
 	}
 }

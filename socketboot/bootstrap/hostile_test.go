@@ -148,3 +148,12 @@ func FuzzNotice(f *testing.F) {
 		_ = n.reason().Error()
 	})
 }
+
+// What a peer says about a rank goes into errors and logs, but not what would act on a terminal.
+func TestNoticeIsPrintable(t *testing.T) {
+	n := notice{rank: 1, kind: aborted, text: "no\x1b[2J\rroom\x00 für\nall"}
+	got, err := readNotice(bytes.NewReader(n.frame()[4:]), 2)
+	if want := "no.[2J.room. für\nall"; err != nil || got.text != want {
+		t.Errorf("%q, %v, want %q", got.text, err, want)
+	}
+}

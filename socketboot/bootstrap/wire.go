@@ -9,7 +9,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/purerdma/purerdma/socketboot"
 )
@@ -174,7 +177,17 @@ func readNotice(r io.Reader, size int) (notice, error) {
 		return notice{}, fmt.Errorf("%w: a notice of kind %d about rank %d with %d bytes", ErrProtocol, k, rank, length)
 	}
 	text, err := readBody(r, int(length))
-	return notice{int(rank), kind(k), le.Uint64(b[8:]), string(text)}, err
+	return notice{int(rank), kind(k), le.Uint64(b[8:]), printable(text)}, err
+}
+
+// printable is a peer's text without what would act on a terminal or a log. Errors that are joined have lines.
+func printable(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && (r == utf8.RuneError || !unicode.IsPrint(r)) {
+			return '.'
+		}
+		return r
+	}, string(text))
 }
 
 // reason is what has happened, in words of the rank that saw it.
