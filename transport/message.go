@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/purerdma/purerdma/transport/driver"
 )
@@ -74,11 +77,21 @@ func decodeMessage(b []byte) (message, error) {
 		return bad("%d bytes, want %d", len(b), want)
 	}
 	m.failed = failed == 1
-	m.text = string(b[messageLen : messageLen+text])
+	m.text = printable(b[messageLen : messageLen+text])
 	b = b[messageLen+text:]
 	m.recv, b = blobs(b, int(recv))
 	m.send, _ = blobs(b, int(send))
 	return m, nil
+}
+
+// printable is a rank's text without what would act on a terminal or a log. Lines and tabs separate what it says.
+func printable(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (r == utf8.RuneError || !unicode.IsPrint(r)) {
+			return '.'
+		}
+		return r
+	}, string(text))
 }
 
 func blobs(b []byte, n int) ([]Blob, []byte) {
@@ -132,6 +145,6 @@ func decodePlan(b []byte) (plan, error) {
 	if flags > 3 || text > maxText || len(b) != planLen+int(text) {
 		return plan{}, fmt.Errorf("%w: a plan with flags %#x and a text of %d bytes in %d", ErrProtocol, flags, text, len(b))
 	}
-	p.failed, p.told, p.text = flags&1 != 0, flags&2 != 0, string(b[planLen:])
+	p.failed, p.told, p.text = flags&1 != 0, flags&2 != 0, printable(b[planLen:])
 	return p, nil
 }
