@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Event is an asynchronous event of a device. Object is the *QP, *CQ or *SRQ that
@@ -43,7 +44,7 @@ func (e *events) run(ctx context.Context, v *device) {
 	for {
 		ev, err := v.d.NextEvent(ctx)
 		if err == nil {
-			err = ctx.Err() // do not work off a flood before closing
+			err = cause.Of(ctx) // do not work off a flood before closing
 		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, driver.ErrClosed) {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Connect opens a connection to the listener of h and carries the handshake through as the connector. It blocks; ctx, Retry and
@@ -56,7 +58,7 @@ func (n *Net) dial(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 			return c, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (try %d: %w)", causeOf(ctx), try, err)
+			return nil, fmt.Errorf("%w (try %d: %w)", cause.Of(ctx), try, err)
 		}
 		if !passing(err) {
 			return nil, err
@@ -69,7 +71,7 @@ func (n *Net) dial(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (try %d: %w)", causeOf(ctx), try, err)
+			return nil, fmt.Errorf("%w (try %d: %w)", cause.Of(ctx), try, err)
 		}
 	}
 }

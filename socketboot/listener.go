@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Listener accepts connectors. Each handshake runs in a goroutine of its own under its own deadlines, so that no peer holds up
@@ -70,7 +72,7 @@ func (n Net) Serve(ctx context.Context, local func(peer netip.AddrPort) Acceptor
 // listen is Listen, but for a ctx that is over, which package net does not look at.
 func (n *Net) listen(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("socketboot: listen at %s: %w", a, causeOf(ctx))
+		return nil, fmt.Errorf("socketboot: listen at %s: %w", a, cause.Of(ctx))
 	}
 	ln, err := n.Listen(ctx, a)
 	if err != nil {
@@ -122,7 +124,7 @@ func (l *Listener) Handle() Handle { return l.handle }
 // last peer that was dropped although it knew the magic, or net.ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	if ctx == nil {
-		return nil, l.nobody(errNoContext)
+		return nil, l.nobody(cause.ErrNoContext)
 	}
 	for {
 		c, wake, err := l.take()
@@ -132,7 +134,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return nil, l.nobody(causeOf(ctx))
+			return nil, l.nobody(cause.Of(ctx))
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Net is how the package reaches TCP, and how it behaves there. The zero value is ready: the machine's network, NCCL's magic,
@@ -58,7 +60,7 @@ type Retry struct {
 // ready is n with its defaults, or what cannot be, the context of the call included.
 func (n Net) ready(ctx context.Context) (Net, error) {
 	if ctx == nil {
-		return n.orDefaults(), fmt.Errorf("socketboot: %w", errNoContext)
+		return n.orDefaults(), fmt.Errorf("socketboot: %w", cause.ErrNoContext)
 	}
 	return n.orDefaults(), n.Check()
 }
@@ -120,7 +122,7 @@ func (n *Net) secure(ctx context.Context, c net.Conn, server bool, start time.Ti
 	defer interruptible(ctx, c)()
 	s, err := n.Secure(ctx, c, server)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: securing the connection with %s: %w", causeOf(ctx), addrString(c), err)
+		return nil, fmt.Errorf("%w: securing the connection with %s: %w", cause.Of(ctx), addrString(c), err)
 	}
 	return s, err
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // OpenPeer opens a connection by n's rules, for services of a job other than the handshake: Zone, Retry and Secure count, and
@@ -75,7 +77,7 @@ func (n Net) AdmitPeer(ctx context.Context, c net.Conn) (net.Conn, error) {
 // ctx has ended c has none afterwards. A nil ctx panics, as there is no error to return.
 func Interrupt(ctx context.Context, c net.Conn) (end func()) {
 	if ctx == nil {
-		panic("socketboot: Interrupt: " + errNoContext.Error())
+		panic("socketboot: Interrupt: " + cause.ErrNoContext.Error())
 	}
 	return interruptible(ctx, c)
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Deadlines bound the waits of a handshake; zero fields mean 5 s, 10 s, 30 s. Negative ones are an error.
@@ -34,7 +36,7 @@ func (d Deadlines) orDefaults() Deadlines {
 // [HandshakeError]. It sets deadlines on c and leaves none. It does not close c.
 func (m *Machine) Run(ctx context.Context, c net.Conn, d Deadlines) error {
 	if ctx == nil {
-		return m.Fail(errNoContext)
+		return m.Fail(cause.ErrNoContext)
 	}
 	if err := d.check("Deadlines."); err != nil {
 		return m.Fail(err)
@@ -64,7 +66,7 @@ func (m *Machine) run(ctx context.Context, c net.Conn, d Deadlines, start time.T
 		}
 		// Asked after the deadline was set: if ctx ends now, its function sets another one later.
 		if ctx.Err() != nil {
-			return m.Fail(causeOf(ctx))
+			return m.Fail(cause.Of(ctx))
 		}
 		for m.state == state && m.err == nil && !m.done {
 			if err := m.exchange(c); err != nil {
@@ -125,7 +127,7 @@ func (m *Machine) buffer() []byte {
 func (m *Machine) explain(ctx context.Context, err error, after time.Duration) error {
 	switch {
 	case ctx.Err() != nil:
-		return causeOf(ctx)
+		return cause.Of(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		if m.wants() == 0 {
 			return fmt.Errorf("the peer took nothing in after %v: %w", after.Round(time.Millisecond), err)

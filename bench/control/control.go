@@ -15,6 +15,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // MaxLine is the longest line in bytes, the newline not counted.
@@ -201,7 +203,7 @@ func (c *Conn) Next(ctx context.Context) (kind string, body Body, err error) {
 		return c.next(m, ok)
 	default:
 	}
-	return "", nil, fmt.Errorf("%s did not answer: %w", c.peer, context.Cause(ctx))
+	return "", nil, fmt.Errorf("%s did not answer: %w", c.peer, cause.Of(ctx))
 }
 
 func (c *Conn) next(m message, ok bool) (string, Body, error) {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 //go:embed mpi/pair.c
@@ -16,7 +18,7 @@ var pairSource []byte
 
 // openMPI measures a row with Open MPI's messages through shared memory (vader), by a program that is compiled on first use.
 func openMPI(ctx context.Context, r row, cpus [2]int, dir string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, rivalLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, rivalLimit, errLate)
 	defer cancel()
 	pair := filepath.Join(dir, "pair")
 	if _, err := os.Stat(pair); err != nil {
@@ -34,7 +36,7 @@ func openMPI(ctx context.Context, r row, cpus [2]int, dir string) (float64, erro
 	cmd.WaitDelay = rivalLimit
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		return 0, errLate
+		return 0, cause.Of(ctx)
 	}
 	if err != nil {
 		return 0, said(cmd, err, string(out))

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // rival is another way to move messages between two processes of one machine.
@@ -78,7 +80,7 @@ func rivalsOf(names []string) ([]rival, error) {
 // served runs a client beside a server, as soon as that listens: before, it gives up at once, with the word refused. It returns what the client
 // printed.
 func served(ctx context.Context, command func(ctx context.Context, words ...string) *exec.Cmd, client ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, rivalLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, rivalLimit, errLate)
 	defer cancel()
 	var log strings.Builder
 	server := command(ctx)
@@ -88,12 +90,12 @@ func served(ctx context.Context, command func(ctx context.Context, words ...stri
 	}
 	text, err := connect(ctx, func() *exec.Cmd { return command(ctx, client...) })
 	if err != nil {
-		late := ctx.Err() != nil
+		late := cause.Of(ctx)
 		cancel() // the server waits for ever
-		if e := server.Wait(); !late {
+		if e := server.Wait(); late == nil {
 			return "", errors.Join(err, said(server, e, log.String()))
 		}
-		return "", errLate
+		return "", late
 	}
 	return text, said(server, server.Wait(), log.String())
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/purerdma/purerdma/bench/control"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // maxStrangers is how many connections may be in their greeting at once.
@@ -71,7 +72,7 @@ func ServeOne(ctx context.Context, l net.Listener, c EndConfig, dropped func(pee
 	case g.ctl != nil:
 		return serve(ctx, g.ctl, g.nc, c)
 	case ctx.Err() != nil:
-		return Session{}, context.Cause(ctx)
+		return Session{}, cause.Of(ctx)
 	}
 	return Session{}, failed
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // runLimit is for one measurement of one program.
@@ -76,7 +78,10 @@ func client(ctx context.Context, command func() *exec.Cmd) (string, error) {
 		if err == nil {
 			return text, nil
 		}
-		if ctx.Err() != nil || !strings.Contains(text, "Couldn't connect") {
+		if ctx.Err() != nil {
+			return text, errors.Join(cause.Of(ctx), ended(cmd.String(), err, text))
+		}
+		if !strings.Contains(text, "Couldn't connect") {
 			return text, ended(cmd.String(), err, text)
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/purerdma/purerdma/bench/cli"
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // event is an asynchronous event of a device.
@@ -99,7 +100,7 @@ func (t *tool) watch(ctx context.Context, names []string, length, interval time.
 		all.Go(func() { t.count(end, devices, interval, &mu) })
 	}
 	all.Wait()
-	return ctx.Err()
+	return cause.Of(ctx)
 }
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }

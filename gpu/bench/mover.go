@@ -10,6 +10,7 @@ import (
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/copies"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/mr"
 	"github.com/purerdma/purerdma/transport/driver"
 )
@@ -112,7 +113,7 @@ func (m *mover) move(ctx context.Context, n int, may func(step uint64) bool, sta
 			continue
 		}
 		if idle++; idle%1024 == 0 && ctx.Err() != nil {
-			return fmt.Errorf("%d of %d steps are done: %w", done, steps, context.Cause(ctx))
+			return fmt.Errorf("%d of %d steps are done: %w", done, steps, cause.Of(ctx))
 		}
 		runtime.Gosched()
 	}

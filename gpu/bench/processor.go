@@ -12,6 +12,7 @@ import (
 
 	"github.com/purerdma/purerdma/gpu"
 	"github.com/purerdma/purerdma/gpu/kernels"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/transport/driver"
 	"github.com/purerdma/purerdma/transport/hostend"
 )
@@ -98,7 +99,7 @@ func (p *processor) with(launch func() error, part func(ctx context.Context) err
 	})
 	if !stop() {
 		if err == nil {
-			err = context.Cause(ctx)
+			err = cause.Of(ctx)
 		}
 		err = errors.Join(err, <-stopped, p.e.wait())
 	}

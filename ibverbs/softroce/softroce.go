@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 const driverName = "softroce"
@@ -79,5 +80,5 @@ func (d *softDriver) Devices() ([]driver.Device, error) { return d.devices, nil 
 // Watch has nothing to tell: the list does not change.
 func (d *softDriver) Watch(ctx context.Context, _ chan<- struct{}) error {
 	<-ctx.Done()
-	return ctx.Err()
+	return cause.Of(ctx)
 }

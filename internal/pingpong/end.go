@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/internal/hwtest"
 	"github.com/purerdma/purerdma/mr"
 )
@@ -251,8 +252,8 @@ func (e *end) wait(ctx context.Context, wcs []ibverbs.WC) (int, error) {
 		if n, err := e.cq.Poll(wcs); n > 0 || err != nil {
 			return n, err
 		}
-		if err := ctx.Err(); err != nil {
-			return 0, err
+		if ctx.Err() != nil {
+			return 0, cause.Of(ctx)
 		}
 		runtime.Gosched()
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/purerdma/purerdma/internal/hwtest"
 )
 
@@ -144,8 +145,11 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	for {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", addr)
-		if err == nil || ctx.Err() != nil {
-			return conn, err
+		if err == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(cause.Of(ctx), err)
 		}
 		runtime.Gosched()
 	}

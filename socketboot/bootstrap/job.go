@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 )
 
 // Job is one rank's end of a job. Methods may be called from any goroutine; a context bounds each wait, and after [Job.Close] they
@@ -109,17 +108,4 @@ func (l Limits) orDefaults() Limits {
 	def(&l.Queued, 64<<20)
 	def(&l.Pending, 1024)
 	return l
-}
-
-var errNoContext = fmt.Errorf("the context is nil; pass context.Background() where nothing is to end the call: %w", syscall.EINVAL)
-
-func causeOf(ctx context.Context) error {
-	if ctx == nil {
-		return errNoContext
-	}
-	err, why := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(why, err) {
-		return why
-	}
-	return fmt.Errorf("%w: %w", err, why)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot"
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -30,7 +31,7 @@ type Config struct {
 // is left open, and the error names the ranks that are missing, as far as that is known.
 func Join(ctx context.Context, c Config) (*Member, error) {
 	if ctx == nil {
-		return nil, fmt.Errorf("bootstrap: join: %w", errNoContext)
+		return nil, fmt.Errorf("bootstrap: join: %w", cause.ErrNoContext)
 	}
 	if c.Size < 1 || c.Size > MaxRanks || c.Rank < 0 || c.Rank >= c.Size {
 		return nil, fmt.Errorf("bootstrap: rank %d of %d: want a rank from 0 on, below a size of at most %d", c.Rank, c.Size, MaxRanks)
@@ -186,7 +187,7 @@ func (m *Member) awaitRoot(ctx context.Context, line net.Conn, in <-chan answer)
 		}
 	case <-ctx.Done():
 		return next, fmt.Errorf("bootstrap: the root at %s has not answered rank %d of %d: %w: %w", m.cfg.ID.Root(), m.rank, m.size,
-			ErrMissing, causeOf(ctx))
+			ErrMissing, cause.Of(ctx))
 	}
 	if a.err != nil {
 		return a.next, fmt.Errorf("bootstrap: the root at %s says: %w", m.cfg.ID.Root(), a.err)
@@ -211,7 +212,7 @@ func (m *Member) joinRing(ctx context.Context, nextAddr netip.AddrPort, prev <-c
 		case <-m.Done(): // the next rank has failed, or told that another has
 			fault = m.Err()
 		case <-ctx.Done():
-			fault = &RankError{Op: "await the rank before", Rank: before, Err: fmt.Errorf("%w: %w", ErrMissing, causeOf(ctx))}
+			fault = &RankError{Op: "await the rank before", Rank: before, Err: fmt.Errorf("%w: %w", ErrMissing, cause.Of(ctx))}
 		}
 	}
 	if fault == nil {

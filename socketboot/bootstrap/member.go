@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot"
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // linger bounds how long Close and Abort try to tell the neighbours.
@@ -88,7 +89,7 @@ func (m *Member) Send(ctx context.Context, to int, tag uint32, b []byte) error {
 	}
 	op := fmt.Sprintf("send with tag %#x", tag)
 	if ctx == nil {
-		return m.blame(to, op, errNoContext)
+		return m.blame(to, op, cause.ErrNoContext)
 	}
 	if err := m.reachable(to, op); err != nil {
 		return err

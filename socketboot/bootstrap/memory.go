@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Memory is one rank's end of a job whose ranks are goroutines of this process, for tests: a [Job] without TCP.
@@ -73,7 +75,7 @@ func (m *Memory) usable(ctx context.Context, to int) error {
 	if _, gone := m.left[to]; gone {
 		return ErrLeft
 	}
-	return causeOf(ctx)
+	return cause.Of(ctx)
 }
 
 // Recv is [Job.Recv].
@@ -85,7 +87,7 @@ func (m *Memory) Recv(ctx context.Context, from int, tag uint32) ([]byte, error)
 // AllGather is [Job.AllGather].
 func (m *Memory) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if ctx == nil {
-		return nil, fmt.Errorf("bootstrap: all-gather: %w", errNoContext)
+		return nil, fmt.Errorf("bootstrap: all-gather: %w", cause.ErrNoContext)
 	}
 	m.hub.pause(m.rank)
 	if len(mine) > m.limits.Slice {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // maxGathers bounds the all-gathers of a rank whose wait has ended before them.
@@ -29,7 +31,7 @@ type gathering struct {
 // AllGather is [Job.AllGather].
 func (m *Member) AllGather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if ctx == nil {
-		return nil, fmt.Errorf("bootstrap: all-gather: %w", errNoContext)
+		return nil, fmt.Errorf("bootstrap: all-gather: %w", cause.ErrNoContext)
 	}
 	if len(mine) > m.limits.Slice {
 		return nil, fmt.Errorf("bootstrap: all-gather of %d bytes from rank %d: %w of %d", len(mine), m.rank, ErrTooLong, m.limits.Slice)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot"
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // MaxRanks bounds the size of a job.
@@ -49,7 +50,7 @@ const defaultTimeout = 2 * time.Minute
 // NewRoot listens. ctx bounds only this call.
 func NewRoot(ctx context.Context, c RootConfig) (*Root, error) {
 	if ctx == nil {
-		return nil, fmt.Errorf("bootstrap: root: %w", errNoContext)
+		return nil, fmt.Errorf("bootstrap: root: %w", cause.ErrNoContext)
 	}
 	if err := notNegative("RootConfig.Timeout", c.Timeout); err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
+
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // messageCost is what a queued message counts for besides its bytes, so that empty ones are bounded too.
@@ -59,7 +61,7 @@ func (s *state) notify() {
 // await waits until ready, which is called under the lock, says so. The error is ready's or that of ctx.
 func (s *state) await(ctx context.Context, ready func() (bool, error)) error {
 	if ctx == nil {
-		return errNoContext
+		return cause.ErrNoContext
 	}
 	for {
 		s.mu.Lock()
@@ -72,7 +74,7 @@ func (s *state) await(ctx context.Context, ready func() (bool, error)) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return causeOf(ctx)
+			return cause.Of(ctx)
 		}
 	}
 }

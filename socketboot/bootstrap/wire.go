@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/purerdma/purerdma/socketboot"
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 const (
@@ -225,11 +226,11 @@ func write(ctx context.Context, c net.Conn, b []byte) error {
 func during(ctx context.Context, c net.Conn, f func() error) error {
 	defer socketboot.Interrupt(ctx, c)()
 	if ctx.Err() != nil {
-		return causeOf(ctx)
+		return cause.Of(ctx)
 	}
 	err := f()
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w (%w)", causeOf(ctx), err)
+		return fmt.Errorf("%w (%w)", cause.Of(ctx), err)
 	}
 	return err
 }

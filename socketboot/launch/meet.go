@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
+	"github.com/purerdma/purerdma/socketboot/internal/cause"
 )
 
 // Meet joins the job. c's ID, Rank and Size are filled in here; rank 0 is the root as well. ctx and c.Timeout bound it: when ctx ends at
@@ -62,7 +63,7 @@ func (i Info) meetAtRoot(ctx context.Context, c bootstrap.Config) (*bootstrap.Me
 	c.ID = root.ID()
 	m, err := bootstrap.Join(ctx, c)
 	if err != nil && ctx.Err() != nil {
-		root.Fail(fmt.Errorf("rank 0 does not wait any longer: %w", context.Cause(ctx)))
+		root.Fail(fmt.Errorf("rank 0 does not wait any longer: %w", cause.Of(ctx)))
 	}
 	return m, err
 }
@@ -134,7 +135,7 @@ func (i Info) findID(ctx context.Context) (bootstrap.ID, error) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return bootstrap.ID{}, fmt.Errorf("launch: rank 0 has not written %s: %w", i.IDFile, context.Cause(ctx))
+			return bootstrap.ID{}, fmt.Errorf("launch: rank 0 has not written %s: %w", i.IDFile, cause.Of(ctx))
 		}
 	}
 }
@@ -155,6 +156,9 @@ func resolve(ctx context.Context, hostPort string) (netip.AddrPort, error) {
 	var r net.Resolver
 	addrs, err := r.LookupNetIP(ctx, "ip", host)
 	if err != nil {
+		if why := cause.Of(ctx); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 		return netip.AddrPort{}, fmt.Errorf("launch: the host at which the job meets: %w", err)
 	}
 	best := addrs[0].Unmap()

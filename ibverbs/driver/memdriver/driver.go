@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Driver is a fabric with its devices. Its methods may be called from any
@@ -65,7 +66,7 @@ func (d *Driver) Watch(ctx context.Context, changed chan<- struct{}) error {
 	d.mu.Lock()
 	d.watch = slices.DeleteFunc(d.watch, func(c chan<- struct{}) bool { return c == changed })
 	d.mu.Unlock()
-	return ctx.Err()
+	return cause.Of(ctx)
 }
 
 // Add plugs a device in. It panics if there is one of that name.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // rescan is how often the list of nodes is compared where the kernel's events do
@@ -31,7 +33,7 @@ func (k *kernelDriver) Watch(ctx context.Context, changed chan<- struct{}) error
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return cause.Of(ctx)
 		case <-tick.C:
 		}
 		if now := k.w.nodeNames(); !slices.Equal(now, before) {

@@ -10,6 +10,7 @@ import (
 	"github.com/Mellanox/rdmamap"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
 	"github.com/purerdma/purerdma/ibverbs/internal/uverbs"
+	"github.com/purerdma/purerdma/internal/cause"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -80,7 +81,7 @@ func readUevents(ctx context.Context, got func([]byte)) error {
 		n, err := f.Read(msg)
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return cause.Of(ctx)
 		case errors.Is(err, unix.ENOBUFS): // some were dropped, which is a change like any
 			got(nil)
 		case err != nil:

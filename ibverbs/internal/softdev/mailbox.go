@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // Mailbox is a queue without bound that one goroutine waits on; any may put. Its
@@ -65,7 +66,7 @@ func (m *Mailbox[T]) Take() (v T, ok bool) {
 	return v, true
 }
 
-// Wait gives the oldest, ctx's error or ErrClosed. It prefers what is there to ctx
+// Wait gives the oldest, why ctx has ended or ErrClosed. It prefers what is there to ctx
 // being done, and being closed to both.
 func (m *Mailbox[T]) Wait(ctx context.Context) (v T, err error) {
 	for {
@@ -81,7 +82,7 @@ func (m *Mailbox[T]) Wait(ctx context.Context) (v T, err error) {
 		case <-m.closed:
 		case <-m.wake:
 		case <-ctx.Done():
-			return v, ctx.Err()
+			return v, cause.Of(ctx)
 		}
 	}
 }

@@ -49,21 +49,22 @@ func TestMailboxKeepsOrder(t *testing.T) {
 func TestMailboxWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMailbox[int](nil)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancelCause(context.Background())
+		why := errors.New("enough")
 		go func() {
 			for v := range 3 {
 				time.Sleep(time.Second)
 				m.Put(v)
 			}
 			time.Sleep(time.Second)
-			cancel()
+			cancel(why)
 		}()
 		for want := range 3 {
 			if v, err := m.Wait(ctx); v != want || err != nil {
 				t.Errorf("Wait: %d, %v, want %d", v, err, want)
 			}
 		}
-		if _, err := m.Wait(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := m.Wait(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 			t.Errorf("Wait after cancel: %v", err)
 		}
 		// What is there comes first, ctx being done or not.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
 	"github.com/purerdma/purerdma/ibverbs/internal/uapi"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // CompChannel is a completion event file.
@@ -125,8 +126,8 @@ func (e *events) Close() error {
 // next reads one record of n bytes, valid until the next call. It tries first:
 // the sleep costs a goroutine and allocations, a ready event must not.
 func (e *events) next(ctx context.Context, n int) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, cause.Of(ctx)
 	}
 	if !e.inUse.CompareAndSwap(false, true) {
 		return nil, errTwoReaders
@@ -167,7 +168,7 @@ func (e *events) sleep(ctx context.Context, rec []byte) (int, error) {
 		_ = e.file.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, ctx.Err()
+		return 0, cause.Of(ctx)
 	}
 	return n, err
 }

@@ -127,17 +127,18 @@ func TestWaitSleeps(t *testing.T) {
 
 func TestWaitCancelled(t *testing.T) {
 	k, c := sleepingChannel(t)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, end := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
 	go func() {
 		<-k.tried
-		cancel()
+		end(why)
 	}()
 	for range 2 { // asleep, then at once
-		if _, err := c.Wait(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := c.Wait(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 			t.Fatalf("Wait: %v", err)
 		}
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := c.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Wait: %v", err)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // plainSend sends each packet by a call of its own, all with Identification 0.
@@ -140,7 +141,7 @@ func (r *plainReceiver) wait(ctx context.Context, batch []Datagrams) (int, error
 	case <-r.closed:
 		return 0, net.ErrClosed
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return 0, cause.Of(ctx)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 const (
@@ -163,7 +165,7 @@ func (r *fastReceiver) wait(ctx context.Context, batch []Datagrams) (int, error)
 		r.conn.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, context.Cause(ctx)
+		return 0, cause.Of(ctx)
 	}
 	return n, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/purerdma/purerdma/ibverbs/softroce/internal/wire"
+	"github.com/purerdma/purerdma/internal/cause"
 )
 
 // charge is what a datagram costs of the receive buffer beside its bytes.
@@ -130,7 +131,7 @@ func (l *SimLink) sleep(ctx context.Context, wait time.Duration) error {
 	case <-l.closed:
 		return net.ErrClosed
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return cause.Of(ctx)
 	}
 	return nil
 }
