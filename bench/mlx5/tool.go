@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/purerdma/purerdma/bench/cli"
+	"github.com/purerdma/purerdma/internal/tempdir"
 )
 
 // tool is one run of the command.
@@ -85,12 +85,12 @@ func (t *tool) check() error {
 }
 
 func (t *tool) run(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "mlx5")
+	dir, err := tempdir.Make("purerdma-mlx5-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	p, err := build(ctx, dir, t.cc, t.cgo)
+	defer dir.Remove()
+	p, err := build(ctx, dir.Path(), t.cc, t.cgo)
 	if err != nil {
 		return err
 	}

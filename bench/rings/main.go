@@ -23,6 +23,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/purerdma/purerdma/bench/stats"
+	"github.com/purerdma/purerdma/internal/tempdir"
 )
 
 //go:embed c/rings.c
@@ -55,12 +56,12 @@ func main() {
 }
 
 func compare(cc string, pairs, ms int) error {
-	dir, err := os.MkdirTemp("", "rings")
+	dir, err := tempdir.Make("purerdma-rings-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	inC, inGo := filepath.Join(dir, "c"), filepath.Join(dir, "go.test")
+	defer dir.Remove()
+	inC, inGo := filepath.Join(dir.Path(), "c"), filepath.Join(dir.Path(), "go.test")
 	build := exec.Command(cc, "-O2", "-o", inC, "-x", "c", "-", "-lpthread")
 	build.Stdin = bytes.NewReader(source)
 	if out, err := build.CombinedOutput(); err != nil {

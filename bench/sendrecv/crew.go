@@ -12,13 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/purerdma/purerdma/internal/tempdir"
 	"github.com/purerdma/purerdma/socketboot/launch"
 )
 
 // crew is the ranks that this process, which is rank 0, has started on this machine.
 type crew struct {
 	info   launch.Info // of rank 0
-	dir    string
+	dir    *tempdir.Dir
 	others []*mate
 	kill   context.CancelFunc
 }
@@ -42,11 +43,11 @@ func startCrew(ctx context.Context, n int, args []string, lost func(error)) (c *
 	if err != nil {
 		return nil, fmt.Errorf("starting the ranks: %w", err)
 	}
-	dir, err := os.MkdirTemp("", idFolder)
+	dir, err := tempdir.Make(idFolder)
 	if err != nil {
 		return nil, fmt.Errorf("starting the ranks: %w", err)
 	}
-	file := filepath.Join(dir, "id")
+	file := filepath.Join(dir.Path(), "id")
 	ctx, kill := context.WithCancel(ctx)
 	c = &crew{info: launch.Info{Launcher: "sendrecv", Size: n, IDFile: file}, dir: dir, kill: kill}
 	for rank := 1; rank < n; rank++ {
@@ -93,7 +94,7 @@ func (c *crew) end(failed error) error {
 		}
 	}
 	c.kill()
-	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+	return errors.Join(append(errs, c.dir.Remove())...)
 }
 
 // aloneVariable tells a rank that all ranks are on this machine, started by its rank 0, which holds the other end of its standard input.

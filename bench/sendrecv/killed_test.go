@@ -198,3 +198,36 @@ func environ(pid int, name string) string {
 	}
 	return ""
 }
+
+// All ranks are killed at once before they have met, with nobody left to remove the folder that rank 0 has made: the next job does.
+func TestAllKilled(t *testing.T) {
+	dir := t.TempDir()
+	const job = "all killed"
+	cmd, stderr := manyRounds(t, asCommand+"="+job, absentVariable+"=2", patienceVariable+"=1h", "TMPDIR="+dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var ranks map[int]int
+	for end := time.Now().Add(testLimit); len(ranks) != 3 || ranks[0] == 0 || ranks[1] == 0 || ranks[3] == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("started: %v\n%s", ranks, stderr)
+		}
+		ranks = processesOf(t, job) // rank 2 has died
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // none sees another die
+		for _, pid := range ranks {
+			if err := syscall.Kill(pid, signal); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	if left, err := os.ReadDir(dir); len(left) != 1 || err != nil {
+		t.Errorf("left by those that were killed: %v, %v", left, err)
+	}
+	t.Setenv("TMPDIR", dir)
+	if _, stderr, err := command(t, testLimit, "-n", "2", "-t", "shm", "--max", "8", "--iters", "1", "--rounds", "1"); err != nil {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+	nothingLeft(t, job, dir)
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/purerdma/purerdma/bench/cli"
 	"github.com/purerdma/purerdma/bench/pin"
 	"github.com/purerdma/purerdma/internal/cause"
+	"github.com/purerdma/purerdma/internal/tempdir"
 	"github.com/purerdma/purerdma/shmtransport"
 )
 
@@ -119,8 +119,10 @@ func (t *tool) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if t.dir, err = os.MkdirTemp("", "purerdma-shm-"); err == nil {
-		err = errors.Join(t.measure(ctx, e, list), os.RemoveAll(t.dir))
+	dir, err := tempdir.Make("purerdma-bench-shm-")
+	if err == nil {
+		t.dir = dir.Path()
+		err = errors.Join(t.measure(ctx, e, list), dir.Remove())
 	}
 	if err = errors.Join(err, e.close()); err != nil {
 		return err

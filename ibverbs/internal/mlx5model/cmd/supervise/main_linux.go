@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/purerdma/purerdma/ibverbs/internal/mlx5model"
+	"github.com/purerdma/purerdma/internal/tempdir"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -55,17 +56,17 @@ func run(args []string) int {
 		tell("fault: " + s)
 	}
 	if *dir == "" {
-		own, err := os.MkdirTemp("", "mlx5")
+		own, err := tempdir.Make("purerdma-supervise-")
 		if err != nil {
 			return complain(err)
 		}
-		defer os.RemoveAll(own)
-		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Asleep: *asleep, Fault: fault}), own)
+		defer own.Remove()
+		s, err := mlx5model.Serve(mlx5model.New(mlx5model.Config{Ethernet: *ethernet, Asleep: *asleep, Fault: fault}), own.Path())
 		if err != nil {
 			return complain(err)
 		}
 		defer s.Close()
-		*dir = own
+		*dir = own.Path()
 	}
 	status, err := mlx5model.Supervised{Dir: *dir, Trap: *trap, Log: tell}.Supervise(flags.Args())
 	if err != nil {
