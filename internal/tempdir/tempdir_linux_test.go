@@ -124,7 +124,8 @@ func TestOthersStay(t *testing.T) {
 	}
 	d := make1(t)
 	there(t, left, false)
-	for _, name := range []string{prefix, prefix + "1x", "x" + prefix + "1", "Purerdma-test-1", prefix + "2", prefix + "3", prefix + "4", "target/folder/file"} {
+	for _, name := range []string{prefix, prefix + "1x", "x" + prefix + "1", "Purerdma-test-1", prefix + "2", prefix + "3", prefix + "4",
+		"target/folder/file"} {
 		there(t, in(name), true)
 	}
 	if err := d.Remove(); err != nil {
