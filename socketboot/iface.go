@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Interface is a network interface as far as the choice among them needs it.
@@ -79,7 +80,7 @@ func ChooseInterface(ifs []Interface, ifName string, family Family) (Choice, err
 		}
 		addr, r := i.rate(family, names.explicit())
 		if r == rankUnusable {
-			refused = append(refused, i.Name)
+			refused = append(refused, i.Name+i.hintLoopback6(family))
 			continue
 		}
 		if r < bestRank || bestRank == rankUnusable {
@@ -121,7 +122,7 @@ func (i *Interface) rate(family Family, byHand bool) (netip.Addr, rank) {
 		a = a.Unmap()
 		switch {
 		case family == FamilyIPv4 && !a.Is4(), family == FamilyIPv6 && !a.Is6(), a.IsUnspecified(), a.IsMulticast():
-		case a.IsLoopback() && a.Is6() && !byHand && family != FamilyIPv6: // skipped, as NCCL does
+		case a.IsLoopback() && a.Is6() && !byHand && family != FamilyIPv6: // skipped, as NCCL does; hintLoopback6
 		case a.IsLinkLocalUnicast():
 			if !linkLocal.IsValid() {
 				linkLocal = a
@@ -149,6 +150,14 @@ func (i *Interface) rate(family Family, byHand bool) (netip.Addr, rank) {
 		return linkLocal, rankVirtualLinkLocal
 	}
 	return linkLocal, rankLinkLocal
+}
+
+// hintLoopback6 says how to take an interface that is refused because of all addresses it has only ::1.
+func (i *Interface) hintLoopback6(family Family) string {
+	if family == AnyFamily && i.Flags&net.FlagUp != 0 && slices.Contains(i.Addrs, netip.IPv6Loopback()) {
+		return ", whose ::1 is taken with NCCL_SOCKET_FAMILY=AF_INET6"
+	}
+	return ""
 }
 
 func (i *Interface) linkLocal() bool {
@@ -194,13 +203,20 @@ func (n names) allow(name string) bool {
 
 // SystemInterfaces lists the interfaces of the machine and their addresses. One that vanishes meanwhile is left out.
 func SystemInterfaces() ([]Interface, error) {
-	sys, err := net.Interfaces()
+	return listInterfaces(net.Interfaces, (*net.Interface).Addrs)
+}
+
+func listInterfaces(list func() ([]net.Interface, error), addrsOf func(*net.Interface) ([]net.Addr, error)) ([]Interface, error) {
+	sys, err := list()
 	if err != nil {
 		return nil, fmt.Errorf("socketboot: list network interfaces: %w", err)
 	}
 	var out []Interface
 	for _, s := range sys {
-		addrs, err := s.Addrs()
+		addrs, err := addrsOf(&s)
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // it is there, and not to be passed over
+			return nil, fmt.Errorf("socketboot: list the addresses of %s: %w", s.Name, err)
+		}
 		if err != nil {
 			continue
 		}

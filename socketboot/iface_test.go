@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -118,4 +120,25 @@ func FuzzChooseInterface(f *testing.F) {
 			t.Errorf("%q: %v, %v", ifName, c, err)
 		}
 	})
+}
+
+// Addresses that cannot be read for want of a descriptor are an error, and not an interface less to choose from.
+func TestInterfacesWithoutDescriptors(t *testing.T) {
+	list := func() ([]net.Interface, error) { return []net.Interface{{Name: "eth0"}, {Name: "gone0"}}, nil }
+	for err, want := range map[error]bool{syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENODEV: false} {
+		ifs, got := listInterfaces(list, func(i *net.Interface) ([]net.Addr, error) {
+			return nil, &net.OpError{Op: "route", Net: "ip+net", Err: os.NewSyscallError("netlinkrib", err)}
+		})
+		if errors.Is(got, err) != want || want && !strings.Contains(got.Error(), "eth0") || len(ifs) != 0 {
+			t.Errorf("%v: %v, %v", err, ifs, got)
+		}
+	}
+}
+
+// Where ::1 is all that there is the error says how to take it.
+func TestOnlyIPv6Loopback(t *testing.T) {
+	_, err := ChooseInterface([]Interface{iface("lo", net.FlagUp|net.FlagLoopback, "::1")}, "", AnyFamily)
+	if !errors.Is(err, ErrNoInterface) || !strings.Contains(err.Error(), "NCCL_SOCKET_FAMILY=AF_INET6") {
+		t.Error(err)
+	}
 }

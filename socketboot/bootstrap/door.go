@@ -27,6 +27,7 @@ type door struct {
 	mu     sync.Mutex
 	room   *sync.Cond
 	guests []*guest // oldest first
+	stuck  error    // why the last accept failed, nil after one that did not
 }
 
 // guest is an accepted connection.
@@ -72,6 +73,7 @@ func (d *door) accept() {
 			}
 			return
 		}
+		d.tell(err)
 		if err != nil { // too many open files, or a peer that went away in the queue: both pass
 			select {
 			case <-time.After(10 * time.Millisecond):
@@ -81,6 +83,27 @@ func (d *door) accept() {
 		}
 		d.admit(c)
 	}
+}
+
+// tell notes how an accept ended, and logs the first of those in a row that failed.
+func (d *door) tell(err error) {
+	d.mu.Lock()
+	first := d.stuck == nil
+	d.stuck = err
+	d.mu.Unlock()
+	if err != nil && first {
+		d.net.Log.Warn("bootstrap: accept failed, will try again", "err", err)
+	}
+}
+
+// blame adds to an error of a wait that nobody could come in, where that is so.
+func (d *door) blame(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil || d.stuck == nil {
+		return err
+	}
+	return fmt.Errorf("%w; no connection could be accepted here: %w", err, d.stuck)
 }
 
 // admit makes room by dropping the oldest stranger. Where there is none it waits.

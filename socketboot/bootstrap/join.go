@@ -63,7 +63,7 @@ func Join(ctx context.Context, c Config) (*Member, error) {
 }
 
 // meet is Join but for the checks.
-func (m *Member) meet(ctx context.Context) error {
+func (m *Member) meet(ctx context.Context) (err error) {
 	var listeners [3]net.Listener
 	var addrs [3]netip.AddrPort
 	for i := range listeners {
@@ -95,6 +95,7 @@ func (m *Member) meet(ctx context.Context) error {
 		default:
 		}
 	}()
+	defer func() { err = m.door.blame(rootDoor.blame(ringDoor.blame(err))) }()
 
 	me := extInfo{rank: m.rank, size: m.size, root: addrs[1], ring: addrs[2]}
 	line, err := m.checkIn(ctx, &me)

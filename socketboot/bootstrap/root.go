@@ -68,7 +68,9 @@ func NewRoot(ctx context.Context, c RootConfig) (*Root, error) {
 		magic = newMagic()
 	}
 	r := &Root{id: IDFor(addr, magic), cfg: c, net: n, met: make(chan struct{}), came: map[int]extInfo{}, lines: map[int]*guest{}}
+	r.mu.Lock()
 	r.door = openDoor(ln, n, magic, Limits{}.orDefaults().Pending, r.checkIn)
+	r.mu.Unlock()
 	return r, nil
 }
 
@@ -99,13 +101,13 @@ func (r *Root) Close() error {
 func (r *Root) Fail(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end(orNoReason(reason))
+	r.end(r.door.blame(orNoReason(reason)))
 }
 
 // missing names the ranks that have not come. The caller holds the lock.
 func (r *Root) missing() error {
 	if r.size == 0 {
-		return fmt.Errorf("%w: none has come", ErrMissing)
+		return r.door.blame(fmt.Errorf("%w: none has come", ErrMissing))
 	}
 	var absent []int
 	for rank := range r.size {
@@ -113,7 +115,7 @@ func (r *Root) missing() error {
 			absent = append(absent, rank)
 		}
 	}
-	return fmt.Errorf("%w: %s of %d", ErrMissing, list(absent), r.size)
+	return r.door.blame(fmt.Errorf("%w: %s of %d", ErrMissing, list(absent), r.size))
 }
 
 // checkIn takes a rank's info.

@@ -63,7 +63,11 @@ func (i Info) meetAtRoot(ctx context.Context, c bootstrap.Config) (*bootstrap.Me
 	c.ID = root.ID()
 	m, err := bootstrap.Join(ctx, c)
 	if err != nil && ctx.Err() != nil {
-		root.Fail(fmt.Errorf("rank 0 does not wait any longer: %w", cause.Of(ctx)))
+		fault := fmt.Errorf("rank 0 does not wait any longer: %w", cause.Of(ctx))
+		root.Fail(fault)
+		if why := root.Err(); why != nil && why != fault { // what the root could not tell anybody
+			err = errors.Join(err, why)
+		}
 	}
 	return m, err
 }
