@@ -383,5 +383,8 @@ func oneRight(oob []byte, flags int) (int, error) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
 	}
+	if len(fds) == 0 && flags&unix.MSG_CTRUNC != 0 { // one was sent, and this process may have no more
+		return -1, fmt.Errorf("its descriptor could not be taken: %w (ulimit -n)", unix.EMFILE)
+	}
 	return -1, fmt.Errorf("its owner sent %d descriptors, want 1", len(fds))
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // An owner of GPU memory that takes a question and gives no answer is waited for until the bound, or until nobody wants the answer any more.
@@ -45,4 +47,14 @@ func TestOwnerIsSilent(t *testing.T) {
 		t.Error(err)
 	}
 	over.Wait()
+}
+
+// The kernel drops a descriptor for which this process has no room: that is not the owner's fault.
+func TestNoRoomForADescriptor(t *testing.T) {
+	if _, err := oneRight(nil, unix.MSG_CTRUNC); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("%v, want EMFILE", err)
+	}
+	if _, err := oneRight(nil, 0); err == nil || errors.Is(err, unix.EMFILE) {
+		t.Errorf("nothing was sent: %v", err)
+	}
 }

@@ -181,7 +181,14 @@ func takeMemory(nc *net.UnixConn, o options, admit func(Token) (options, error))
 	if err != nil {
 		return nil, err
 	}
+	refuse := func(err error) error {
+		_, e := nc.Write(packet{refused: true, reason: err.Error()}.encode())
+		return errors.Join(err, e)
+	}
 	p, fd, err := read(nc)
+	if errors.Is(err, syscall.EMFILE) {
+		return nil, refuse(err) // the peer has done nothing wrong, and learns it from nobody else
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -190,10 +197,6 @@ func takeMemory(nc *net.UnixConn, o options, admit func(Token) (options, error))
 	}
 	defer func() { _ = unix.Close(fd) }()
 	mine := packet{barriers: barriers()}
-	refuse := func(err error) error {
-		_, e := nc.Write(packet{refused: true, reason: err.Error()}.encode())
-		return errors.Join(err, e)
-	}
 	if o, err = admit(p.token); err != nil {
 		return nil, refuse(err)
 	}
@@ -274,6 +277,8 @@ func read(nc *net.UnixConn) (p packet, fd int, err error) {
 		switch {
 		case n == 0:
 			err = fmt.Errorf("%w: the peer closed: %w", errHandshake, io.ErrUnexpectedEOF)
+		case flags&unix.MSG_CTRUNC != 0 && len(fds) == 0: // one was sent, and this process may have no more
+			err = fmt.Errorf("%w: the descriptor of the memory could not be taken: %w (ulimit -n)", errHandshake, syscall.EMFILE)
 		case flags&unix.MSG_CTRUNC != 0 || len(fds) > 1:
 			err = fmt.Errorf("%w: more than one descriptor", errHandshake)
 		default:
