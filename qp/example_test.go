@@ -2,7 +2,9 @@ package qp_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 
 	"github.com/purerdma/purerdma/ibverbs"
@@ -33,25 +35,42 @@ func Example() {
 	// Output: hello over index 1, RoCE v2 10.77.0.1 on memnet0.1, the best by type, scope, family, net device and index
 }
 
-// Two processes, here goroutines, connect their queue pairs over a connection that they have.
+// Two processes, here goroutines, connect their queue pairs over a connection that they have. One then tells the other where it may
+// write, in 12 bytes of the program's own making.
 func ExampleQP_ConnectOver() {
 	dev := must(ibverbs.Open("mem0", ibverbs.WithDrivers(memdriver.New(memdriver.Config{}))))
 	defer dev.Close()
-	end := func(c net.Conn) (*qp.QP, error) {
-		pd, cq := must(dev.AllocPD()), must(dev.CreateCQ(16))
-		q := must(qp.New(pd, cq, cq, qp.WithAccess(ibverbs.RemoteWrite|ibverbs.RemoteRead)))
-		return q, q.ConnectOver(context.Background(), c)
+	const access = ibverbs.RemoteWrite | ibverbs.RemoteRead // the same for queue pair and memory
+	end := func(c net.Conn) (*qp.QP, *ibverbs.CQ, *ibverbs.MR, *mr.Buffer) {
+		pd, cq, buf := must(dev.AllocPD()), must(dev.CreateCQ(16)), must(mr.Alloc(4096))
+		mem := must(pd.RegMR(buf, access|ibverbs.LocalWrite))
+		q := must(qp.New(pd, cq, cq, qp.WithAccess(access)))
+		check(q.ConnectOver(context.Background(), c)) // receives that the peer needs at once are posted before
+		return q, cq, mem, buf
 	}
 	here, there := net.Pipe()
-	peer := make(chan error)
+	written := make(chan string)
 	go func() {
-		_, err := end(there)
-		peer <- err
+		_, _, mem, buf := end(there)
+		defer buf.Close()
+		mine := mem.Remote(0)
+		must(there.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, mine.Addr), mine.RKey)))
+		must(io.ReadFull(there, make([]byte, 1))) // a write tells its target nothing: OpWriteWithImm does, or the writer itself
+		written <- string(buf.Bytes()[:5])
 	}()
-	q := must(end(here))
-	check(<-peer)
-	fmt.Println(q.State()) // and so is the peer
-	// Output: RTS
+	q, cq, mem, buf := end(here)
+	defer buf.Close()
+	told := make([]byte, 12)
+	must(io.ReadFull(here, told))
+	copy(buf.Bytes(), "hello")
+	must(q.PostSend(ibverbs.SendWR{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, SGL: []ibverbs.SGE{mem.SGE(0, 5)},
+		Remote: ibverbs.Remote{Addr: binary.BigEndian.Uint64(told), RKey: binary.BigEndian.Uint32(told[8:])}}))
+	var wcs [1]ibverbs.WC
+	must(cq.Wait(context.Background(), wcs[:]))
+	check(cq.Err(&wcs[0]))
+	must(here.Write([]byte{1}))
+	fmt.Println(<-written)
+	// Output: hello
 }
 
 func must[T any](v T, err error) T { check(err); return v }

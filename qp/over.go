@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -90,10 +91,14 @@ func swap(c net.Conn, out, in []byte) error {
 		sent <- err
 	}()
 	_, err := io.ReadFull(c, in)
-	if err != nil {
-		_ = c.SetWriteDeadline(past) // who has not spoken may not read either
+	if err == nil {
+		return <-sent
 	}
-	return errors.Join(err, <-sent)
+	_ = c.SetWriteDeadline(past) // who has not spoken may not read either
+	if e := <-sent; !errors.Is(e, os.ErrDeadlineExceeded) {
+		return errors.Join(err, e)
+	}
+	return err
 }
 
 func sayFailed(c net.Conn) {

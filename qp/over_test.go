@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,3 +103,19 @@ func say(c net.Conn, b []byte) {
 type named struct{ net.Conn }
 
 func (named) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 7} }
+
+// halfDead is a connection whose peer reads nothing and has closed.
+type halfDead struct{ net.Conn }
+
+func (halfDead) Read([]byte) (int, error) { return 0, io.EOF }
+
+// What ConnectOver itself ends, its own write, is no part of the error.
+func TestConnectOverTellsTheCauseAlone(t *testing.T) {
+	left, right := net.Pipe()
+	defer left.Close()
+	defer right.Close()
+	err := ends(t, memdriver.DeviceConfig{})[0].qp(t).ConnectOver(t.Context(), halfDead{left})
+	if !errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+}
