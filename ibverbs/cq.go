@@ -335,7 +335,7 @@ func (c *CQ) Err(wc *WC) error {
 	q := c.qps[wc.QPN]
 	c.mu.Unlock()
 	if q != nil {
-		e.Peer = q.Peer()
+		e.Peer, e.Hint = q.Peer(), q.hintAbout(wc.Status)
 	}
 	return e
 }

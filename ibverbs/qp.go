@@ -36,7 +36,7 @@ type QP struct {
 	srq        *SRQ       // nil for a receive queue of its own
 	ctl        sync.Mutex // one control call at a time
 	closed     bool       // under ctl
-	peer       atomic.Pointer[string]
+	peer       atomic.Pointer[peerEnd]
 	fatal      atomic.Bool // an event or failure moved it to Err; only Reset mends that
 }
 
@@ -195,8 +195,18 @@ func (q *QP) State() QPState { return QPState(q.state.Load()) }
 // Peer names the QP at the other end for errors: its number and GID or LID, ""
 // before RTR.
 func (q *QP) Peer() string {
-	if s := q.peer.Load(); s != nil {
-		return *s
+	if p := q.peer.Load(); p != nil {
+		return p.name
+	}
+	return ""
+}
+
+// hintAbout is what the address of the peer may have to do with a request that
+// failed, "" for nothing.
+func (q *QP) hintAbout(s Status) string {
+	if p := q.peer.Load(); p != nil && p.loopback && s == RetryExcErr {
+		return "the peer's GID is a loopback address, which leads to this machine alone; if the peer is on another, both need devices at " +
+			"addresses of their network (PURERDMA_SOFTROCE_ADDRS for softroce)"
 	}
 	return ""
 }
@@ -249,8 +259,7 @@ func (q *QP) Modify(a *QPAttr, mask QPMask) error {
 		q.purge(false)
 	}
 	if mask&QPAV != 0 {
-		name := peerName(a)
-		q.peer.Store(&name)
+		q.peer.Store(&peerEnd{peerName(a), a.AH.IsGlobal && a.AH.DGID.Addr().IsLoopback()})
 	}
 	if mask&QPStateMask != 0 {
 		q.entered(a.State)
@@ -274,6 +283,12 @@ func (q *QP) entered(s QPState) {
 func (q *QP) broke() {
 	q.fatal.Store(true)
 	q.state.Store(uint32(StateErr))
+}
+
+// peerEnd is who is at the other end.
+type peerEnd struct {
+	name     string
+	loopback bool
 }
 
 func peerName(a *QPAttr) string {

@@ -84,11 +84,13 @@ func (e *CompletionError) Unwrap() error { return e.Status }
 func (s Status) meaning() string {
 	switch s {
 	case LocLenErr:
-		return "a message did not fit the receive buffer, or was longer than the QP sends"
+		return "a message did not fit the receive buffer, or was longer than the QP sends, or the SGL of an atomic was not of 8 bytes"
 	case LocProtErr:
 		return "a local key does not cover the memory of the request"
 	case WRFlushErr:
 		return "the QP was in the error state; look for the first failure before it"
+	case MWBindErr:
+		return "the memory window is bound already, or its MR does not allow it, or the key to invalidate is none of a window that this QP has bound"
 	case RemInvReqErr:
 		return "the peer refused the request as malformed or too long"
 	case RemAccessErr:

@@ -6,8 +6,13 @@
 //
 // adds soft0 and soft1 to what ibverbs.Devices lists, behind hardware. Each takes a
 // free address of loopback when it is opened, so that two processes on one machine
-// reach each other. New makes devices with addresses of one's own, for
-// ibverbs.WithDrivers.
+// reach each other. To reach another machine give both the addresses that they have
+// on their network, before the programs start:
+//
+//	PURERDMA_SOFTROCE_ADDRS=192.0.2.1      # soft0; several, with commas, are soft0, soft1, …
+//
+// Only one process at a time has an address, with all its devices on it. New makes
+// devices with addresses of one's own too, for ibverbs.WithDrivers.
 //
 // # What it has
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/purerdma/purerdma/ibverbs/driver"
@@ -24,6 +25,45 @@ func OnUDP() Network { return sockets(listenUDP) }
 // the kernel's Soft-RoCE holds. UDP sockets are faster.
 func OnPacketSockets() Network { return sockets(listenPacket) }
 
+// addrsEnv is the environment variable that says where the devices of such a program
+// are: addresses of this host with commas between them.
+const addrsEnv = "PURERDMA_SOFTROCE_ADDRS"
+
+// addrsFromEnv is Config.Addrs of the registered driver.
+func addrsFromEnv() (addrs []netip.Addr, err error) {
+	v := os.Getenv(addrsEnv)
+	if v == "" {
+		return nil, nil
+	}
+	for s := range strings.SplitSeq(v, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(s))
+		if err != nil {
+			return nil, refusal(addrsEnv, v, "it is addresses of this host with commas between them, 192.0.2.1 or 192.0.2.1,fd00::1")
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+// fromEnv is the Config of the registered driver. What a variable says wrongly is
+// told when a device is opened.
+func fromEnv() Config {
+	c := Config{Network: networkFromEnv(), Capture: captureFromEnv()}
+	var err error
+	if c.Addrs, err = addrsFromEnv(); err != nil {
+		c.Network = refusing(err)
+	}
+	return c
+}
+
+func refusing(err error) Network {
+	return sockets(func(netip.Addr) (Link, error) { return nil, err })
+}
+
+func refusal(variable, value, want string) error {
+	return &driver.Error{Op: "open", Object: "environment variable " + variable + "=" + value, Err: syscall.EINVAL, Hint: want}
+}
+
 // networkFromEnv is Config.Network of the registered driver.
 func networkFromEnv() Network {
 	switch v := os.Getenv(linkEnv); v {
@@ -32,9 +72,7 @@ func networkFromEnv() Network {
 	case "packet":
 		return OnPacketSockets()
 	default:
-		return sockets(func(netip.Addr) (Link, error) {
-			return nil, &driver.Error{Op: "open", Object: "environment variable " + linkEnv + "=" + v, Err: syscall.EINVAL, Hint: "it is udp or packet"}
-		})
+		return refusing(refusal(linkEnv, v, "it is udp or packet"))
 	}
 }
 

@@ -17,7 +17,8 @@ const driverName = "softroce"
 // time's: testing/synctest is the other clock.
 type Config struct {
 	// Addrs is a device each, soft0 for the first. None is soft0 and soft1, each on
-	// a free address of loopback.
+	// a free address of loopback, which other machines do not reach; the registered
+	// driver follows PURERDMA_SOFTROCE_ADDRS, addresses with commas between them.
 	Addrs []netip.Addr
 	// Network is nil for UDP sockets. OnPacketSockets and OnSim are others; the
 	// registered driver follows PURERDMA_SOFTROCE_LINK, udp or packet.
@@ -70,7 +71,7 @@ func New(c Config) driver.Driver {
 	return d
 }
 
-func init() { driver.Register(New(Config{Network: networkFromEnv(), Capture: captureFromEnv()})) }
+func init() { driver.Register(New(fromEnv())) }
 
 // Name is softroce.
 func (d *softDriver) Name() string { return driverName }

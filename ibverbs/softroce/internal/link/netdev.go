@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -48,7 +49,10 @@ func localDevice(addr netip.Addr, list func() ([]Netdev, error), sys fs.FS) (dev
 		return dev, "the network devices cannot be listed", err
 	}
 	dev, ok := netdevOf(devs, addr)
-	if !ok {
+	switch {
+	case !ok && addr.IsLoopback():
+		return dev, "loopback is down, as in a new network namespace, or does not have the address: ip link set lo up (ip addr add 127.0.0.1/8 dev lo)", syscall.EADDRNOTAVAIL
+	case !ok:
 		return dev, "no network device has this address; on Linux any of 127.0.0.0/8 is there without set-up", syscall.EADDRNOTAVAIL
 	}
 	if dev.Loopback {
@@ -70,6 +74,9 @@ func systemNetdevs() ([]Netdev, error) {
 	for _, i := range ifs {
 		d := Netdev{Name: i.Name, Index: i.Index, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0}
 		addrs, err := i.Addrs()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			return nil, err
+		}
 		if err != nil {
 			continue // it went away meanwhile
 		}

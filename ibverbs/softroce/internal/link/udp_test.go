@@ -459,3 +459,13 @@ func TestUDPLeaksNoDescriptor(t *testing.T) {
 		t.Errorf("%d descriptors, then %d", before, after)
 	}
 }
+
+// What a host lacks is told with what to do about it: loopback, or the address.
+func TestAddressThatIsNotThere(t *testing.T) {
+	for addr, want := range map[string]string{"127.0.0.1": "ip link set lo up", "::1": "ip link set lo up", "192.0.2.77": "no network device has this address"} {
+		_, hint, err := localDevice(netip.MustParseAddr(addr), func() ([]Netdev, error) { return []Netdev{{Name: "lo", Loopback: true}}, nil }, nil)
+		if !errors.Is(err, syscall.EADDRNOTAVAIL) || !strings.Contains(hint, want) {
+			t.Errorf("%s: %v (%s)", addr, err, hint)
+		}
+	}
+}
