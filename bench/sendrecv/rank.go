@@ -121,10 +121,14 @@ func (m *member) join(ctx context.Context, info launch.Info, local bool) error {
 	}
 	if m.t.transport != overSHM {
 		nics, err := nettransport.New(config)
-		if err != nil {
+		switch {
+		case err == nil:
+			transports, m.closes = append(transports, nics.Driver()), append(m.closes, nics.Close)
+		case m.t.transport == automatic && config.HCA == "" && errors.Is(err, nettransport.ErrNoNIC): // the ranks of a host need none
+			transports = append(transports, nettransport.Absent(err))
+		default:
 			return err
 		}
-		transports, m.closes = append(transports, nics.Driver()), append(m.closes, nics.Close)
 	}
 	m.job, transports = between(joined, transports)
 	m.comm, err = transport.New(ctx, transport.Config{Job: m.job, Channels: m.t.channels, Log: log, Variables: &variables, Self: self, Transports: transports})

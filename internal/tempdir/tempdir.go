@@ -3,6 +3,7 @@ package tempdir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 )
@@ -25,7 +26,7 @@ func Make(prefix string) (*Dir, error) {
 	for try := 1; ; try++ {
 		path, err := os.MkdirTemp(in, prefix)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("a folder for temporary files: %w (TMPDIR says where they go: a folder that can be written to)", err)
 		}
 		lock, err := claim(path)
 		if err == nil {
