@@ -24,7 +24,7 @@ type Config struct {
 	// Job is how ranks talk. It stays the caller's, who must not all-gather, nor send with tags of the loop, while Connect or New runs.
 	Job bootstrap.Job
 	// Transports in order of preference: P2P, SHM, NET; the same at all ranks. A rank that lacks what one needs still has it, and it
-	// answers that it cannot. CollNet, which cannot, is added. They stay the caller's.
+	// answers that it cannot: nettransport.Absent stands for NET where nettransport.New fails. CollNet, which cannot, is added. They stay the caller's.
 	Transports []Transport
 	Channels   int // 1 to MaxChannels; 0 means 1. The same at all ranks
 	// Self is what is known of this rank: Identify's result, and its GPU. A zero one is identified.
