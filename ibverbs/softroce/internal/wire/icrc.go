@@ -20,6 +20,8 @@ const (
 	// fewBytes is below which length the tables that take the BTH serve for the rest as
 	// well: hash/crc32 would read larger ones, which nobody else keeps in the cache.
 	fewBytes = 64
+	// fewLengths is for how many lengths what they give is kept in one place.
+	fewLengths = fewBytes
 )
 
 // crcTables is what the register gains from a byte, by how many zero bytes
@@ -32,6 +34,8 @@ type crcTables struct {
 	ipLen4 [2][256]uint32 // the bytes of an IPv4 total length, at the BTH
 	len6   [2][256]uint32 // the bytes of a length that is there twice, IPv6
 	back   [maxLengths]uint32
+	few4   [fewLengths]uint32 // what both lengths of a packet of so many times 4 bytes give, IPv4
+	few6   [fewLengths]uint32 // and IPv6
 }
 
 var tables = newTables()
@@ -55,6 +59,9 @@ func newTables() *crcTables {
 		for b := range t.len6[i] {
 			t.len6[i][b] ^= t.len4[i][b]
 		}
+	}
+	for i := range t.few4 {
+		t.few4[i], t.few6[i] = t.lengths4(4*i), t.lengths6(4*i)
 	}
 	// A difference in the Identification, as it is in the first two bytes of
 	// the register, has gone through these two, afterID, and the packet's bytes
@@ -125,13 +132,30 @@ func NewPath(src, dst netip.AddrPort) Path {
 
 // start is the register at the BTH of a packet of n bytes.
 func (p Path) start(n int, id uint16) uint32 {
-	t, udp := tables, n+udpSize
-	if p.v6 {
-		return p.base ^ t.len6[0][udp>>8&255] ^ t.len6[1][udp&255]
+	t := tables
+	few := n%4 == 0 && n < 4*fewLengths
+	switch {
+	case p.v6 && few:
+		return p.base ^ t.few6[n/4]
+	case p.v6:
+		return p.base ^ t.lengths6(n)
+	case few && id == 0:
+		return p.base ^ t.few4[n/4]
 	}
+	return p.base ^ t.lengths4(n) ^ t.id[0][id>>8] ^ t.id[1][id&255]
+}
+
+// lengths4 is what the lengths in the headers of a packet of n bytes give, IPv4.
+func (t *crcTables) lengths4(n int) uint32 {
+	udp := n + udpSize
 	ip := udp + ipv4Size
-	return p.base ^ t.len4[0][udp>>8&255] ^ t.len4[1][udp&255] ^
-		t.ipLen4[0][ip>>8&255] ^ t.ipLen4[1][ip&255] ^ t.id[0][id>>8] ^ t.id[1][id&255]
+	return t.len4[0][udp>>8&255] ^ t.len4[1][udp&255] ^ t.ipLen4[0][ip>>8&255] ^ t.ipLen4[1][ip&255]
+}
+
+// lengths6 is the same for IPv6.
+func (t *crcTables) lengths6(n int) uint32 {
+	udp := n + udpSize
+	return t.len6[0][udp>>8&255] ^ t.len6[1][udp&255]
 }
 
 // four takes four bytes, the first in the lowest bits, through the register.
@@ -185,8 +209,12 @@ func (t *crcTables) bth(v uint32, b []byte) uint32 {
 // ICRC is that of a packet, whose last four bytes are left out. The
 // Identification is that of the IPv4 header; IPv6 has none.
 func (p Path) ICRC(pkt []byte, id uint16) uint32 {
+	v := p.start(len(pkt), id)
+	if n := len(pkt) - ICRCSize; n <= shortAtMost && n >= 16 && n%4 == 0 {
+		return ^short(v, pkt, n)
+	}
 	// The BTH goes by hand: hash/crc32 is slow at lengths like 12 + 1024.
-	v := tables.bth(p.start(len(pkt), id), pkt)
+	v = tables.bth(v, pkt)
 	rest := pkt[BTHSize : len(pkt)-ICRCSize]
 	if len(rest) < fewBytes {
 		for ; len(rest) >= 4; rest = rest[4:] {

@@ -393,6 +393,22 @@ func TestICRC(t *testing.T) {
 	})
 }
 
+// Packets up to some hundred bytes take another way than longer ones, and begin it otherwise at each length.
+func TestICRCOfEachShortLength(t *testing.T) {
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, 0))
+	for payload := range 400 {
+		for _, id := range []uint16{0, uint16(r.Uint32())} {
+			for _, ends := range [][2]netip.AddrPort{{v4a, v4b}, {v6a, v6b}} {
+				pkt := randomPacket(r, payload)
+				if got, want := NewPath(ends[0], ends[1]).ICRC(pkt, id), slowICRC(ends[0], ends[1], id, pkt); got != want {
+					t.Errorf("seed %d, %d bytes, from %v: %#x, want %#x", seed, len(pkt), ends[0], got, want)
+				}
+			}
+		}
+	}
+}
+
 // R40: of packets with one bit changed none passes the exact check; about one
 // in 65,536 passes that without the Identification.
 func TestDamageIsFound(t *testing.T) {
