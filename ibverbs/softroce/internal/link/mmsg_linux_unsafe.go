@@ -88,12 +88,31 @@ func (m *mmsg) recv(fd uintptr, n int) (int, syscall.Errno) {
 	return int(got), 0
 }
 
+// recvLone is recvfrom, for a message that has no control messages.
+func (m *mmsg) recvLone(fd uintptr) (int, syscall.Errno) {
+	h := &m.hdrs[0]
+	size, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(h.Hdr.Iov.Base)), uintptr(h.Hdr.Iov.Len), unix.MSG_DONTWAIT,
+		uintptr(unsafe.Pointer(h.Hdr.Name)), uintptr(unsafe.Pointer(&h.Hdr.Namelen)))
+	if errno != 0 {
+		return 0, errno
+	}
+	h.Len = uint32(size)
+	return 1, 0
+}
+
+// empty says whether no message is there.
+func (m *mmsg) empty(fd uintptr) bool {
+	var b byte // the system call takes its address, and has returned when it dies
+	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	return errno == unix.EAGAIN
+}
+
 // load makes message i.
 func (m *mmsg) load(i int, scope uint32, d *Datagrams, data []byte, seg int) {
 	m.iovs[i].Base = unsafe.SliceData(data)
 	m.iovs[i].SetLen(len(data))
 	h := &m.hdrs[i].Hdr
-	h.Namelen = m.setName(i, scope, d.Addr)
+	h.Namelen = setName(&m.names[i], scope, d.Addr)
 	room := unsafe.Slice((*byte)(unsafe.Pointer(&m.ctls[i])), len(m.ctls[i])*8) // control messages are bytes of several types
 	n := 0
 	if seg > 0 {
@@ -113,18 +132,42 @@ func (m *mmsg) load(i int, scope uint32, d *Datagrams, data []byte, seg int) {
 	h.SetControllen(n)
 }
 
-func (m *mmsg) setName(i int, scope uint32, to netip.AddrPort) uint32 {
+// setName writes the address of a message and returns how long it is.
+func setName(name *unix.RawSockaddrInet6, scope uint32, to netip.AddrPort) uint32 {
 	port := swapped(to.Port())
 	if to.Addr().Is4() {
 		// An IPv4 address goes into the room of an IPv6 one, which is longer.
-		*(*unix.RawSockaddrInet4)(unsafe.Pointer(&m.names[i])) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.Addr().As4()}
+		*(*unix.RawSockaddrInet4)(unsafe.Pointer(name)) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.Addr().As4()}
 		return unix.SizeofSockaddrInet4
 	}
-	m.names[i] = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: port, Addr: to.Addr().As16()}
+	*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: port, Addr: to.Addr().As16()}
 	if to.Addr().IsLinkLocalUnicast() {
-		m.names[i].Scope_id = scope
+		name.Scope_id = scope
 	}
 	return unix.SizeofSockaddrInet6
+}
+
+// lone sends single packets that have no control messages by sendto, which copies less
+// than sendmsg, and mostly to the peer of the one before.
+type lone struct {
+	to      netip.AddrPort
+	name    unix.RawSockaddrInet6
+	nameLen uint32
+}
+
+// address sets the peer.
+func (l *lone) address(to netip.AddrPort, scope uint32) {
+	if l.to != to {
+		l.to, l.nameLen = to, setName(&l.name, scope, to)
+	}
+}
+
+// send never sleeps, like mmsg.send. l is on the heap, and so is b or it is not Go memory.
+func (l *lone) send(fd uintptr, b []byte) syscall.Errno {
+	// The system call takes addresses of what l and b keep reachable.
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT,
+		uintptr(unsafe.Pointer(&l.name)), uintptr(l.nameLen))
+	return errno
 }
 
 // swapped is a port between Go's order and that of struct sockaddr, which has

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,12 +37,16 @@ type fastReceiver struct {
 	errno syscall.Errno
 	block bool
 
+	merging merging      // of a UDP socket
+	classed *atomic.Bool // messages come with the type of service
+
 	read func(fd uintptr) bool // r.onReady, bound once
 	look func(fd uintptr)      // the same
 }
 
 func newFastReceiver(u *UDP) *fastReceiver {
-	r := &fastReceiver{conn: u.main.conn, raw: u.main.raw, fd: u.main.raw.(*fdConn), stats: &u.stats}
+	r := &fastReceiver{conn: u.main.conn, raw: u.main.raw, fd: u.main.raw.(*fdConn), stats: &u.stats, classed: &u.classed}
+	r.merging = merging{on: true, able: true}
 	r.open = r.openUDP
 	return r.init()
 }
@@ -78,16 +83,42 @@ func (r *fastReceiver) try(batch []Datagrams) (int, error) {
 	if err := r.fd.begin(); err != nil {
 		return 0, err
 	}
-	n, errno := r.msgs.recv(uintptr(r.fd.fd), min(len(batch), recvBatch))
-	r.fd.end()
-	switch errno {
-	case 0:
-		r.got = n
-		return r.fill(batch), nil
-	case unix.EAGAIN:
-		return 0, nil
+	alone := len(batch) == 1 && !r.merging.on && !r.classed.Load()
+	n, errno := r.ask(min(len(batch), recvBatch), alone)
+	switch {
+	case errno == 0:
+		r.weigh(n)
+	case errno == unix.EAGAIN && r.merging.few >= fewForOff:
+		r.stopMerging()
 	}
-	return r.take(batch, false)
+	r.fd.end()
+	switch {
+	case errno == unix.EAGAIN:
+		return 0, nil
+	case errno != 0:
+		return r.take(batch, false)
+	case alone:
+		d := &batch[0]
+		d.SrcPort, d.TOS, d.ID, d.Seg, d.Data = 0, 0, 0, 0, r.rooms[:r.msgs.hdrs[0].Len:recvRoom]
+		ok := r.msgs.source(0, &d.Addr)
+		r.msgs.hdrs[0].Hdr.Namelen = unix.SizeofSockaddrInet6
+		if !ok {
+			return 0, nil
+		}
+		r.stats.came(d)
+		return 1, nil
+	}
+	r.got = n
+	return r.fill(batch), nil
+}
+
+// ask takes up to n messages by the cheapest call that tells all of them. Of one that is alone
+// there are no control messages.
+func (r *fastReceiver) ask(n int, alone bool) (int, syscall.Errno) {
+	if alone {
+		return r.msgs.recvLone(uintptr(r.fd.fd))
+	}
+	return r.msgs.recv(uintptr(r.fd.fd), n)
 }
 
 // await sleeps until something may have come. Others may try meanwhile.

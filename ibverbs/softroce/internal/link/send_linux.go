@@ -18,6 +18,7 @@ type sendState struct {
 	errno   syscall.Errno
 	write   func(fd uintptr) bool // st.onReady, bound once
 	fd      *fdConn               // the socket, for a shorter way
+	lone    lone
 }
 
 func newSendState(s *socket) *sendState {
@@ -83,6 +84,31 @@ func (st *sendState) send(u *UDP, batch []Datagrams) (int, error) {
 	}
 	n, err := st.flush(u, batch[first:])
 	return first + n, err
+}
+
+// sendLone sends d if it is a packet without more, and there is room. It reports false where
+// that takes the longer way, also to find out what is wrong.
+func (s *socket) sendLone(u *UDP, d *Datagrams) bool {
+	if s.plain || d.TOS != 0 || d.Len() > 1 || len(d.Data) > MaxData || d.Addr.Addr().Is4() != u.addr.Addr().Is4() {
+		return false
+	}
+	st := s.spare.Swap(nil)
+	if st == nil {
+		return false
+	}
+	sent := false
+	if st.lone.address(d.Addr, s.scope); st.fd.begin() == nil {
+		sent = st.lone.send(uintptr(st.fd.fd), d.Data) == 0
+		st.fd.end()
+	}
+	if sent {
+		u.stats.sentPackets.Add(1)
+		u.stats.sentBytes.Add(uint64(len(d.Data)))
+	}
+	if !s.spare.CompareAndSwap(nil, st) {
+		s.states.Put(st)
+	}
+	return sent
 }
 
 // alone says whether each packet must go by itself.

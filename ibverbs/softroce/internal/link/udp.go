@@ -75,6 +75,7 @@ type UDP struct {
 	recv receiver
 
 	plainTo plainPeers
+	classed atomic.Bool // ShowClass was called
 	stats   counters
 }
 
@@ -238,6 +239,10 @@ func (u *UDP) Send(batch []Datagrams) (int, error) {
 		for j < len(batch) && j-i < sendBatch && batch[j].SrcPort == batch[i].SrcPort {
 			j++
 		}
+		if j == i+1 && s.sendLone(u, &batch[i]) {
+			i++
+			continue
+		}
 		n, err := s.send(u, batch[i:j])
 		i += n
 		if err != nil {
@@ -331,6 +336,7 @@ func (u *UDP) Recv(ctx context.Context, batch []Datagrams) (int, error) {
 // more then, so it is not on from the start.
 func (u *UDP) ShowClass() error {
 	var err error
+	u.classed.Store(true)
 	if e := u.main.raw.Control(func(fd uintptr) { err = showClass(fd, u.addr.Addr().Is4()) }); e != nil {
 		return e
 	}
