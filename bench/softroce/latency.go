@@ -73,12 +73,12 @@ func (e *end) pingPong(ctx context.Context, m mode) (float64, error) {
 func (e *end) byPolling() way {
 	in, _ := mr.View[uint64](e.buf, wordsAt)
 	data := e.buf.Bytes()[wordsAt+64 : wordsAt+72]
-	wr := ibverbs.SendWR{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, Inline: data, Remote: e.remote(wordsAt)}
+	wrs := []ibverbs.SendWR{{Op: ibverbs.OpWrite, Flags: ibverbs.Signaled, Inline: data, Remote: e.remote(wordsAt)}}
 	w := &writes{e: e, look: measure.NewLooker(context.Background(), looksPerYield), limit: depth}
 	return way{
 		send: func(n uint64) error {
 			binary.NativeEndian.PutUint64(data, n)
-			return w.post(e.qps[qpLatency], wr)
+			return w.post(e.qps[qpLatency], wrs...)
 		},
 		recv: func(ctx context.Context, n uint64) error {
 			w.look.Under(ctx)

@@ -55,14 +55,14 @@ type writes struct {
 }
 
 // post posts one when fewer than the limit are under way.
-func (w *writes) post(q *qp.QP, wr ibverbs.SendWR) error {
+func (w *writes) post(q *qp.QP, wrs ...ibverbs.SendWR) error {
 	for w.posted-w.done >= w.limit {
 		if err := w.poll(); err != nil {
 			return err
 		}
 	}
-	w.posted++
-	_, err := q.PostSend(wr)
+	w.posted += len(wrs)
+	_, err := q.PostSend(wrs...)
 	return err
 }
 

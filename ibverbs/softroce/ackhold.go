@@ -19,12 +19,15 @@ const (
 	holdPackets = 8
 	// holdPolls is how many polls an ACK waits for the peer's next request.
 	holdPolls = 16
-	// holdCost is how often a peer must have gone on to make up for one wait in vain. It
-	// may have made up for holdCredit/holdCost before, for one when it begins.
-	holdCost   = 64
-	holdCredit = 4 * holdCost
+	// holdCost is how often a peer must have gone on to make up for one wait in vain, which
+	// takes about as long as the ACKs that so many packets do without. Processors are taken
+	// away for longer than a wait now and then, so it begins with holdStart and may gather
+	// holdCredit.
+	holdCost   = 16
+	holdStart  = 4 * holdCost
+	holdCredit = 16 * holdCost
 	// holdAgain is how many ACKs are not held after waits that were not made up for.
-	holdAgain = 1024
+	holdAgain = 256
 	// holdPairs is of how many queue pairs at once ACKs are held.
 	holdPairs = 8
 	// holdTimeout is the shortest local ACK time-out, 1 ms, of a connection on which they

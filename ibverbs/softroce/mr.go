@@ -16,6 +16,7 @@ import (
 type mr struct {
 	pd     *pd
 	span   driver.Span
+	mem    []byte // of the span, for as long as it is registered
 	iova   uint64
 	access driver.Access
 	key    uint32
@@ -54,7 +55,7 @@ func (p *pd) RegMR(s driver.Span, iova uint64, a driver.Access) (driver.MR, erro
 	if err := s.Retain(); err != nil {
 		return nil, err
 	}
-	m := &mr{pd: p, span: s, iova: iova, access: a, idle: make(chan struct{})}
+	m := &mr{pd: p, span: s, mem: s.Bytes(), iova: iova, access: a, idle: make(chan struct{})}
 	key, err := p.e.mrs.add(m, p.e.random, ^uint32(0), func(k uint32) bool { m.key = k; return k&windowBit == 0 })
 	if err != nil {
 		_ = s.Release()
@@ -145,14 +146,14 @@ func (m *mr) covers(p *pd, addr, n uint64, need driver.Access) bool {
 	if m == nil || m.pd != p || m.access&need != need || addr < m.iova {
 		return false
 	}
-	off, size := addr-m.iova, uint64(m.span.Len())
+	off, size := addr-m.iova, uint64(len(m.mem))
 	return off <= size && n <= size-off
 }
 
 // bytes is n bytes from addr on, which covers has found to be inside.
 func (m *mr) bytes(addr, n uint64) []byte {
 	off := addr - m.iova
-	return m.span.Bytes()[off : off+n]
+	return m.mem[off : off+n]
 }
 
 // memory is n bytes from addr on with the key, for a copy; nil if p may not do

@@ -45,6 +45,7 @@ type receiver struct {
 	latePolls uint64 // the engine's polls when it was set
 	unslept   int    // batches that polls took while the goroutine slept
 	paths     [pathSlots]knownPath
+	latest    *knownPath // the one that was used last
 	self      netip.AddrPort
 	exact     bool // the link shows the Identification
 	p         packet
@@ -64,6 +65,7 @@ type knownPath struct {
 
 func newReceiver(e *engine) *receiver {
 	r := &receiver{e: e, self: e.link.LocalAddr(), exact: e.link.ShowsID(), want: 1}
+	r.latest = &r.paths[0]
 	r.late = time.AfterFunc(time.Hour, r.payLate) // set by a poll; it must not fire before it is stopped here
 	r.late.Stop()
 	return r
@@ -92,6 +94,9 @@ func (r *receiver) through(n int, defers bool) {
 // take takes the packets of one super-packet.
 func (r *receiver) take(d *link.Datagrams) {
 	path := r.path(d.Addr)
+	if r.takeLone(d, path) {
+		return
+	}
 	for k, n := 0, d.Len(); k < n; k++ {
 		if came := r.takeRun(d, path, k); came > 0 {
 			k += came - 1
@@ -116,17 +121,22 @@ func (r *receiver) take(d *link.Datagrams) {
 			r.e.counters.badICRC.Add(1)
 			continue
 		}
-		r.p = packet{Packet: p, op: p.Opcode(), psn: p.BTH().PSN(), payload: p.Payload(), from: d.Addr.Addr(), tos: d.TOS, id: id}
-		r.dispatch(&r.p)
+		q := &r.p
+		q.Packet, q.op, q.psn, q.payload, q.from, q.tos, q.id = p, p.Opcode(), p.BTH().PSN(), p.Payload(), d.Addr.Addr(), d.TOS, id
+		r.dispatch(q)
 	}
 }
 
 func (r *receiver) path(from netip.AddrPort) wire.Path {
+	if r.latest.from == from {
+		return r.latest.path
+	}
 	a := from.Addr().As16()
 	slot := &r.paths[(uint(a[15])^uint(a[14])<<3^uint(from.Port()))%pathSlots]
 	if slot.from != from {
 		*slot = knownPath{from, wire.NewPath(from, r.self)}
 	}
+	r.latest = slot
 	return slot.path
 }
 
@@ -138,22 +148,9 @@ func (r *receiver) dispatch(p *packet) {
 		c.wrongKey.Add(1)
 		return
 	}
-	if qpn := h.QPN(); r.qp == nil || r.qpn != qpn {
-		q := r.e.qps.get(qpn)
-		if q == nil {
-			r.unlock()
-			c.unknownQP.Add(1)
-			return
-		}
-		r.lock(q)
-		if !q.dirty && q.typ == driver.RC { // the others owe nothing
-			q.dirty = true
-			r.dirty = append(r.dirty, q)
-		}
-	}
-	q := r.qp
+	q := r.reach(h.QPN())
 	switch {
-	case q.closed:
+	case q == nil, q.closed:
 		c.unknownQP.Add(1)
 		return
 	case p.op.Transport() != q.transport && !(p.op == wire.CNP && q.typ == driver.RC):
@@ -178,6 +175,24 @@ func (r *receiver) dispatch(p *packet) {
 	default:
 		q.answer(p)
 	}
+}
+
+// reach locks the queue pair with a number, nil if there is none.
+func (r *receiver) reach(qpn uint32) *qp {
+	if r.qp != nil && r.qpn == qpn {
+		return r.qp
+	}
+	q := r.e.qps.get(qpn)
+	if q == nil {
+		r.unlock()
+		return nil
+	}
+	r.lock(q)
+	if !q.dirty && q.typ == driver.RC { // the others owe nothing
+		q.dirty = true
+		r.dirty = append(r.dirty, q)
+	}
+	return q
 }
 
 // lock locks q instead of the queue pair at hand.

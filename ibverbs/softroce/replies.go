@@ -48,7 +48,7 @@ const (
 
 // start makes room for limit answers, again in the memory of old.
 func (s *replies) start(old replies, limit int) {
-	*s = replies{saved: old.saved, jobs: old.jobs[:0], hold: hold{credit: holdCost}}
+	*s = replies{saved: old.saved, jobs: old.jobs[:0], hold: hold{credit: holdStart}}
 	if len(s.saved) != limit {
 		s.saved = make([]reply, limit)
 	}
@@ -68,10 +68,10 @@ func (s *replies) acked() { s.ack, s.prompt, s.hold.on, s.unacked = false, false
 func (s *replies) busy() bool { return s.head < len(s.jobs) }
 
 // acknowledge notes a packet that was executed.
-func (s *replies) acknowledge(p *packet) {
+func (s *replies) acknowledge(asked bool) {
 	s.hold.proceeded()
 	s.unacked++
-	if p.BTH().AckReq() || s.unacked >= ackAtLeast {
+	if asked || s.unacked >= ackAtLeast {
 		s.ack = true
 	}
 }
@@ -292,7 +292,9 @@ func (q *qp) settle(acks *burst, defers bool) {
 	if s := &q.resp.replies; !defers || s.nakIsOwed || s.prompt {
 		q.addAck(acks)
 	}
-	q.transmit()
+	if q.sq.next < q.sq.posted {
+		q.transmit()
+	}
 }
 
 // owesAck says that an ACK could go out.

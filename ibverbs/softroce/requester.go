@@ -112,7 +112,7 @@ func (q *qp) transmit() {
 		return
 	}
 	var b burst
-	for q.sq.next < q.sq.posted {
+	for lone := q.addLone(&b); !lone && q.sq.next < q.sq.posted; {
 		w := q.sq.at(q.sq.next)
 		if !q.mayStart(w) || !q.send(&b, w) {
 			break

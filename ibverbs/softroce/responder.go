@@ -133,7 +133,7 @@ func (q *qp) execute(p *packet) {
 			return
 		}
 		if isSendOrWrite(p.op) {
-			r.replies.acknowledge(p)
+			r.replies.acknowledge(p.BTH().AckReq())
 		}
 		r.psn = r.psn.Add(packets)
 	case receiverAbsent:
@@ -254,18 +254,20 @@ func (q *qp) performSend(p *packet) verdict {
 func (q *qp) performWrite(p *packet) verdict {
 	r := &q.resp
 	w := &r.write
+	n := uint32(len(p.payload))
 	if p.op.Starts() {
 		h := p.RETH()
+		// What is all in this packet and takes no receive is looked up once, where it is stored.
+		atOnce := p.op.Ends() && n > 0 && !p.op.HasImm()
 		*w = writeTarget{va: h.VA(), left: h.Length(), key: h.RKey()}
 		r.got = 0
 		switch {
 		case w.left > maxMessage, !p.op.Ends() && w.left <= uint32(q.mtu):
 			return invalidRequest
-		case w.left > 0 && !q.grantsMemory(w.key, w.va, uint64(w.left), driver.RemoteWrite):
+		case w.left > 0 && !(atOnce && n == w.left) && !q.grantsMemory(w.key, w.va, uint64(w.left), driver.RemoteWrite):
 			return accessDenied
 		}
 	}
-	n := uint32(len(p.payload))
 	switch {
 	case n > w.left, p.op.Ends() != (n == w.left):
 		return invalidRequest
