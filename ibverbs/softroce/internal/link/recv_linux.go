@@ -71,6 +71,8 @@ func (r *fastReceiver) onReady(fd uintptr) bool {
 		case unix.EAGAIN:
 			r.got, r.errno = 0, 0
 			return !r.block
+		case 0:
+			r.weigh(r.got)
 		}
 		return true
 	}
