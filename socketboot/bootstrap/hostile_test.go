@@ -142,8 +142,14 @@ func FuzzNotice(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again := n.frame(); !bytes.Equal(again, b[:len(again)]) {
+		again := n.frame()
+		text := b[4+noticeLen:]
+		text = text[:binary.LittleEndian.Uint32(b[noticeLen:])]
+		if printable(text) == string(text) && !bytes.Equal(again, b[:len(again)]) {
 			t.Fatalf("%x became %x", b, again)
+		}
+		if same, err := readNotice(bytes.NewReader(again[4:]), 8); err != nil || same != n {
+			t.Fatalf("%+v became %+v, %v", n, same, err)
 		}
 		_ = n.reason().Error()
 	})
