@@ -10,21 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/purerdma/purerdma/socketboot/internal/deaf"
 )
-
-// deaf is a listener whose process has no descriptors left.
-type deaf struct {
-	net.Listener
-	failed chan<- struct{}
-}
-
-func (d deaf) Accept() (net.Conn, error) {
-	select {
-	case d.failed <- struct{}{}:
-	default:
-	}
-	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
-}
 
 // A rank, and a root, to which nobody can come since it has no descriptors say so when they give up, and log it once.
 func TestNoDescriptorsToAccept(t *testing.T) {
@@ -35,7 +23,7 @@ func TestNoDescriptorsToAccept(t *testing.T) {
 	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	n.Listen = func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", a.String())
-		return deaf{ln, failed}, err
+		return deaf.Listener{Listener: ln, Failed: failed}, err
 	}
 	t.Run("rank", func(t *testing.T) {
 		r := root(t, RootConfig{Net: hears})

@@ -11,21 +11,8 @@ import (
 
 	"github.com/purerdma/purerdma/socketboot"
 	"github.com/purerdma/purerdma/socketboot/bootstrap"
+	"github.com/purerdma/purerdma/socketboot/internal/deaf"
 )
-
-// deaf is a listener whose process has no descriptors left.
-type deaf struct {
-	net.Listener
-	failed chan<- struct{}
-}
-
-func (d deaf) Accept() (net.Conn, error) {
-	select {
-	case d.failed <- struct{}{}:
-	default:
-	}
-	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
-}
 
 // Where the root cannot accept, rank 0, whose process it is in, says so when it gives up.
 func TestRootWithoutDescriptors(t *testing.T) {
@@ -42,7 +29,7 @@ func TestRootWithoutDescriptors(t *testing.T) {
 		Listen: func(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
 			ln, err := new(net.ListenConfig).Listen(ctx, "tcp", a.String())
 			if err == nil && first {
-				first, ln = false, deaf{ln, failed}
+				first, ln = false, deaf.Listener{Listener: ln, Failed: failed}
 			}
 			return ln, err
 		},
