@@ -31,8 +31,6 @@ func getBytes(dst, src []byte) (ok bool) {
 // seal is what the packets of a run have in common, and what of them changes.
 type seal struct {
 	run   wire.Run
-	op    wire.Opcode
-	qpn   uint32
 	psn   wire.PSN
 	id    uint16
 	count int // packets since one asked for an ACK, this one not counted
@@ -49,9 +47,7 @@ func putRun(pkts []byte, size int, mem []byte, mtu int, s *seal) (ok bool) {
 		if s.count++; s.count >= ackEvery {
 			f, s.count = wire.AckReq, 0
 		}
-		p[1] = 0 // no padding
-		wire.BTH(p).Put(s.op, f, defaultPKey, s.qpn, s.psn)
-		crc := copycrc.Update(s.run.Begin(wire.BTH(p), s.id), p[wire.BTHSize:], mem[:mtu])
+		crc := copycrc.Update(s.run.Put(wire.BTH(p), f, s.psn, s.id), p[wire.BTHSize:], mem[:mtu])
 		binary.LittleEndian.PutUint32(p[size-wire.ICRCSize:], crc)
 		s.psn, s.id = s.psn.Add(1), s.id+1
 		pkts, mem = pkts[size:], mem[mtu:]
@@ -62,7 +58,7 @@ func putRun(pkts []byte, size int, mem []byte, mtu int, s *seal) (ok bool) {
 // getRun copies the payloads of packets of size bytes to memory of a registration,
 // as long as they are right: n of them. It reports false if the memory is gone.
 // What is behind the last that was right may have changed.
-func getRun(mem, pkts []byte, size, mtu int, run wire.Run, id uint16, exact bool) (n int, ok bool) {
+func getRun(mem, pkts []byte, size, mtu int, run *wire.Run, id uint16, exact bool) (n int, ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer caught(&ok)
 	for ; len(pkts) > 0; n++ {

@@ -59,8 +59,9 @@ func (q *qp) sendRun(b *burst, w *request, n int) (sent int, more bool) {
 	m, mem := q.e.memory(q.pd, lkey, addr, uint64(n*q.mtu), 0)
 	if m != nil {
 		pkts, id := b.extend(q, op, size, n)
-		psn := w.psn.Add(r.nextPacket)
-		s := seal{run: q.path.Run(size), op: op, qpn: q.attr.DestQPN, psn: psn, id: id, count: r.sinceAckReq}
+		var h [wire.BTHSize]byte
+		wire.BTH(h[:]).Put(op, 0, defaultPKey, q.attr.DestQPN, 0)
+		s := seal{run: q.path.Run(size, h[:]), psn: w.psn.Add(r.nextPacket), id: id, count: r.sinceAckReq}
 		ok := putRun(pkts, size, mem, q.mtu, &s)
 		m.end()
 		if ok {
@@ -107,11 +108,18 @@ func (r *receiver) takeRun(d *link.Datagrams, path wire.Path, k int) int {
 	w := &q.resp.write
 	pkts := d.Data[k*d.Seg:]
 	limit := min(len(pkts)/d.Seg, int(w.left-1)/q.mtu) // the last packet of a write is none in the middle
+	if limit < 2 {
+		return 0
+	}
+	h := wire.BTH(pkts[:wire.BTHSize])
+	if h.Opcode() != wire.RCWriteMiddle || h.Pad() != 0 || h.Version() != 0 || h.PKey()&0x7fff != defaultPKey&0x7fff || h.QPN() != r.qpn {
+		return 0
+	}
+	run := path.Run(d.Seg, h)
 	n, ack := 0, false
 	for ; n < limit; n++ {
 		h := wire.BTH(pkts[n*d.Seg:][:wire.BTHSize])
-		if h.Opcode() != wire.RCWriteMiddle || h.Pad() != 0 || h.Version() != 0 || h.PKey()&0x7fff != defaultPKey&0x7fff ||
-			h.QPN() != r.qpn || h.PSN() != q.resp.psn.Add(uint32(n)) {
+		if !run.Has(h) || h.PSN() != q.resp.psn.Add(uint32(n)) {
 			break
 		}
 		ack = ack || h.AckReq()
@@ -127,7 +135,7 @@ func (r *receiver) takeRun(d *link.Datagrams, path wire.Path, k int) int {
 	if r.exact {
 		id += d.ID
 	}
-	n, ok := getRun(mem, pkts[:n*d.Seg], d.Seg, q.mtu, path.Run(d.Seg), id, r.exact)
+	n, ok := getRun(mem, pkts[:n*d.Seg], d.Seg, q.mtu, &run, id, r.exact)
 	m.end()
 	if !ok {
 		return 0

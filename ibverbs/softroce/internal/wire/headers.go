@@ -47,8 +47,11 @@ func (h BTH) Put(op Opcode, f Flags, pkey uint16, qpn uint32, psn PSN) {
 	h[1] = h[1]&0x30 | byte(f&Solicited)<<7 | byte(f&Migrated)<<5
 	be.PutUint16(h[2:], pkey)
 	be.PutUint32(h[4:], uint32(f&FECN)<<28|uint32(f&BECN)<<26|qpn&0xffffff)
-	be.PutUint32(h[8:], uint32(f&AckReq)<<29|uint32(psn)&0xffffff)
+	be.PutUint32(h[8:], lastWord(f, psn))
 }
+
+// lastWord is the BTH's last four bytes.
+func lastWord(f Flags, psn PSN) uint32 { return uint32(f&AckReq)<<29 | uint32(psn)&0xffffff }
 
 // Opcode is byte 0.
 func (h BTH) Opcode() Opcode { return Opcode(h[0]) }

@@ -30,6 +30,7 @@ const (
 type crcTables struct {
 	behind [4][256]uint32 // 0 to 3 bytes behind, for four bytes at a time
 	id     [2][256]uint32 // the Identification's bytes, at the BTH
+	idLast [2][256]uint32 // and at the last word of the BTH
 	len4   [2][256]uint32 // the bytes of a UDP length, at the BTH
 	ipLen4 [2][256]uint32 // the bytes of an IPv4 total length, at the BTH
 	len6   [2][256]uint32 // the bytes of a length that is there twice, IPv6
@@ -53,6 +54,7 @@ func newTables() *crcTables {
 	for i := range 2 { // 0 is the high byte, which comes first
 		far := 1 - i
 		gains(&t.id[i], afterID+far)
+		gains(&t.idLast[i], afterID+8+far)
 		gains(&t.len4[i], udpLen+far)
 		gains(&t.ipLen4[i], ip4Len+far)
 		gains(&t.len6[i], ip6Len+far)
@@ -164,46 +166,16 @@ func (t *crcTables) four(v, word uint32) uint32 {
 	return t.behind[3][v&255] ^ t.behind[2][v>>8&255] ^ t.behind[1][v>>16&255] ^ t.behind[0][v>>24]
 }
 
-// Run computes the ICRC of packets of one size on one path piece by piece, for who
-// copies the bytes behind the BTH as well:
-//
-//	crc := run.Begin(pkt, id)
-//	crc = copycrc.Update(crc, dst, src) // all up to the ICRC
-type Run struct {
-	start uint32 // the register at the BTH, for Identification 0
-	n     int
-	v6    bool
-}
-
-// Run is for packets of n bytes.
-func (p Path) Run(n int) Run { return Run{p.start(n, 0), n, p.v6} }
-
-// Begin takes the BTH. What it returns is to be continued as by hash/crc32.
-func (r Run) Begin(bth BTH, id uint16) uint32 {
-	v := r.start
-	if !r.v6 {
-		v ^= tables.id[0][id>>8] ^ tables.id[1][id&255]
-	}
-	return ^tables.bth(v, bth)
-}
-
-// Recover says whether a packet whose ICRC differs by diff from the one computed is
-// right for another Identification, as Check does.
-func (r Run) Recover(diff uint32) bool {
-	if diff == 0 || r.v6 {
-		return diff == 0
-	}
-	_, ok := recoverID(diff, r.n)
-	return ok
-}
-
 // bth takes the BTH through the register. What switches may change is ones.
 func (t *crcTables) bth(v uint32, b []byte) uint32 {
-	le := binary.LittleEndian
 	_ = b[BTHSize-1]
-	v = t.four(v, le.Uint32(b))
-	v = t.four(v, le.Uint32(b[4:])|0xff)
-	return t.four(v, le.Uint32(b[8:]))
+	return t.four(t.bth8(v, binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:]))
+}
+
+// bth8 is bth up to the last word.
+func (t *crcTables) bth8(v uint32, head uint64) uint32 {
+	head |= switches
+	return t.four(t.four(v, uint32(head)), uint32(head>>32))
 }
 
 // ICRC is that of a packet, whose last four bytes are left out. The

@@ -454,13 +454,32 @@ func TestRun(t *testing.T) {
 			for i := range pkt.Payload() {
 				pkt.Payload()[i] = byte(r.Uint32())
 			}
-			run := path.Run(len(pkt.Bytes()))
 			for range 50 {
-				id := uint16(r.Uint32())
-				pkt.BTH().Put(RCWriteMiddle, Flags(r.Uint32())&(AckReq|Solicited|FECN|BECN), uint16(r.Uint32()), r.Uint32(), PSN(r.Uint32()))
+				id, ack, psn := uint16(r.Uint32()), Flags(r.Uint32())&AckReq, PSN(r.Uint32())
+				others, pkey, qpn := Flags(r.Uint32())&(Solicited|Migrated), uint16(r.Uint32()), r.Uint32()
+				var first [BTHSize]byte
+				BTH(first[:]).Put(RCWriteMiddle, others|Flags(r.Uint32())&(FECN|BECN), pkey, qpn, PSN(r.Uint32()))
+				run := path.Run(len(pkt.Bytes()), first[:])
+
+				pkt.BTH().Put(RCWriteMiddle, others|ack|Flags(r.Uint32())&(FECN|BECN), pkey, qpn, psn)
+				if !run.Has(pkt.BTH()) {
+					t.Fatalf("% x is not in a run with % x", pkt.BTH(), first)
+				}
 				got := crc32.Update(run.Begin(pkt.BTH(), id), crc32.IEEETable, pkt.Payload())
 				if want := path.ICRC(pkt.Bytes(), id); got != want {
 					t.Fatalf("%d bytes, Identification %d: %#x, want %#x", size, id, got, want)
+				}
+				if put := crc32.Update(run.Put(pkt.BTH(), ack, psn, id), crc32.IEEETable, pkt.Payload()); put != got {
+					t.Fatalf("%d bytes, Identification %d, written: %#x, want %#x", size, id, put, got)
+				}
+				if h := pkt.BTH(); !run.Has(h) || h.PSN() != psn&0xffffff || h.AckReq() != (ack != 0) {
+					t.Fatalf("% x was written, PSN %#x, %v", h, psn, ack)
+				}
+				for bit := range 64 {
+					h := bytes.Clone(pkt.BTH())
+					if h[bit/8] ^= 1 << (bit % 8); run.Has(h) != (bit/8 == 4) {
+						t.Fatalf("% x in a run with % x: %v", h, first, run.Has(h))
+					}
 				}
 				other := path.ICRC(pkt.Bytes(), id^uint16(1+r.IntN(65535)))
 				if got := run.Recover(got ^ other); got == path.v6 && other != path.ICRC(pkt.Bytes(), id) {
